@@ -85,7 +85,7 @@ def on_schedule(order: dict[str, Any], look: Callable[[int], int]) -> None:
 
 def by_listing(order: dict[str, Any]) -> None:
     from delta_log.log.log_segment import list_log
-    from delta_log.storage.pool import StoragePool
+    from delta_log.storage.opening import StoragePool
 
     pool = StoragePool(order["options"])
     storages = [pool.open(table) for table in order["tables"]]

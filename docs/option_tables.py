@@ -136,7 +136,14 @@ class _Arguments(_Tables):
         (found,) = {
             getattr(import_module(path), name) for path in _MODULES if hasattr(import_module(path), name)
         }
-        return argument_tables(found.own_arguments)
+        # The base classes have tables of their own.
+        common = [
+            row
+            for base in found.__mro__[1:]
+            if base.__name__ in ("DeltaJobOperator", "DeltaTableSensor")
+            for row in base.arguments.values()
+        ]
+        return argument_tables(row for row in found.arguments.values() if row not in common)
 
 
 class _Members(_Tables):

@@ -4,7 +4,7 @@ An operation describes its options once, in the ``options.py`` of its folder, on
 
 * the options object of the operation, with every value checked (:class:`Options`);
 * the flags of its command line (:mod:`delta_maintenance.cli.arguments`);
-* the arguments of its Airflow operator, with template fields and early checks (``airflow_delta.operators.arguments``);
+* the checks of its Airflow operator's arguments (``airflow_delta.operators.arguments``);
 * the addresses that a fence of allowed roots has to know (:meth:`Operation.places`);
 * the tables of the documentation.
 
@@ -102,10 +102,6 @@ class Kind:
     metavar: str | None = None
     #: The only values that there are, where they can be listed.
     choices: Sequence[str] = ()
-    #: The type of an operator's argument, as its signature shows it.
-    annotation: ClassVar[str] = "str"
-    #: How Airflow shows a rendered template.
-    renderer: ClassVar[str | None] = None
 
     def checked(self, name: str, value: Any) -> Any:
         """The JSON value of a job spec as the operation uses it; takes a checked value, too.
@@ -163,8 +159,6 @@ class Text(Kind):
 class Predicate(Text):
     """A predicate on partition columns, see :mod:`delta_maintenance.partitions.predicate`."""
 
-    renderer = "sql"
-
     def __init__(self) -> None:
         super().__init__("EXPR")
 
@@ -218,8 +212,6 @@ class Choice(Kind):
 class Columns(Kind):
     """Names of columns, such as ``a, b.c``: nested ones with dots, and names with dots or commas in backticks."""
 
-    annotation = "str | list[str]"
-
     def __init__(self) -> None:
         self.metavar = "COLUMNS"
 
@@ -244,9 +236,6 @@ def written_column(parts: Iterable[str]) -> str:
 
 class Queries(Kind):
     """Predicates of typical queries: one text with semicolons between them, or a list of texts."""
-
-    annotation = "str | list[str]"
-    renderer = "sql"
 
     def __init__(self) -> None:
         self.metavar = "PREDICATES"
@@ -280,8 +269,6 @@ def _literal_list(text: str) -> Any:
 
 class _Whole(Kind):
     """A whole number in a range."""
-
-    annotation = "int | str"
 
     def __init__(self, unit: str, lowest: int, highest: int) -> None:
         self.unit, self.lowest, self.highest = unit, lowest, highest
@@ -345,7 +332,6 @@ def minutes() -> Count:
 class _Fraction(Kind):
     """A number from 0 to some other."""
 
-    annotation = "float | str"
     highest: ClassVar[int]
     words: ClassVar[str]
     example: ClassVar[str] = ""
@@ -393,8 +379,6 @@ class Switch(Kind):
     Rendered text has to be one of these words: empty text is refused, since most likely a template went wrong.
     """
 
-    annotation = "bool | str"
-
     def checked(self, name: str, value: Any) -> bool:
         if not isinstance(value, bool):
             raise _refused(name, value, "true or false")
@@ -428,8 +412,6 @@ class SafetySwitch(Switch):
 
 # -- options ---------------------------------------------------------------------------------------------------------
 
-#: An operator's argument that has no default.
-NO_DEFAULT: Any = type("NoDefault", (), {"__repr__": lambda _: "NO_DEFAULT"})()
 _DERIVED: Any = object()
 
 
@@ -447,7 +429,7 @@ class Option:
     :param flag_help: the line for ``--help``, where the flag needs another.
     :param argument: of the operator; else the name.
     :param attribute: of the operator; else the argument. Airflow has taken some names for itself.
-    :param argument_default: of the operator's argument; else that of a switch, and ``None`` for others.
+    :param argument_default: default of the operator's argument; else the default of a switch, and ``None`` for other kinds.
     :param required: the argument needs a value: ``None`` and empty text are refused. Else so where it has a default.
     :param absence: what happens without the argument, where that is more than the user asked for. A template that rendered to
         nothing is refused then, instead of meaning that the argument is absent.
@@ -489,7 +471,7 @@ class Option:
         if self.otherwise or isinstance(self.kind, Switch):
             return self.otherwise
         default = self.argument_default if self.default is None else self.default
-        return "" if default is None or default is NO_DEFAULT else str(default)
+        return "" if default is None else str(default)
 
 
 def option(kind: Kind, help: str, *, default: Any = None, **more: Any) -> Any:  # noqa: A002 - argparse's word

@@ -7,7 +7,7 @@ the tries of a run that start it again use another file.
 1. The file carries an HMAC under the run's key (:class:`~delta_maintenance.rewrite.manifest.manifest_file.RunKey`). A report counts only if
    it is genuine. Progress is for people, and may be read without the key.
 2. The file is replaced as a whole, at most every few seconds.
-3. A status file that a run left is deleted as its manifests are (:mod:`~delta_maintenance.optimize.commit.manifest_expiry`).
+3. A status file that a run left is deleted as its manifests are (:mod:`~delta_maintenance.optimize.commit.orphans`).
 """
 
 from __future__ import annotations

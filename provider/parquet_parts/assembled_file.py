@@ -15,13 +15,13 @@ footer                           the end
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
 
 from parquet_parts.chunk_template import Path
+from parquet_parts.float_bounds import has_nan_bound, widen_zeros
 from parquet_parts.footer import (
     BLOOM_FILTER,
     COLUMN_INDEX,
@@ -35,8 +35,7 @@ from parquet_parts.footer import (
     RowGroup,
     footer_length,
 )
-from parquet_parts.thrift_compact import STRUCT, CorruptThrift
-from parquet_parts.thrift_fields import Fields, encoded_integer, integer
+from parquet_parts.thrift import CorruptThrift, Fields
 
 # Fields of OffsetIndex, of PageLocation and of BloomFilterHeader.
 _PAGE_LOCATIONS, _PAGE_OFFSET, _BLOOM_BYTES = 1, 1, 1
@@ -44,14 +43,6 @@ _PAGE_LOCATIONS, _PAGE_OFFSET, _BLOOM_BYTES = 1, 1, 1
 _GAP_BYTES = 64 << 10
 #: The longest header of a Bloom filter whose length the footer does not tell.
 _BLOOM_HEADER_BYTES = 64
-
-#: A list of fewer than fifteen pages and nothing else, as writers write it that know no later fields.
-_FEW_PAGES = re.compile(
-    rb"\x19[\x0c-\xec](?:\x16[\x80-\xff]*[\x00-\x7f]\x15[\x80-\xff]*[\x00-\x7f]\x16[\x80-\xff]*[\x00-\x7f]\x00)*\x00"
-)
-_PAGE = re.compile(
-    rb"\x16([\x80-\xff]*[\x00-\x7f])(\x15[\x80-\xff]*[\x00-\x7f]\x16[\x80-\xff]*[\x00-\x7f]\x00)"
-)
 
 _Range = tuple[int, int]
 #: The fields that name the offset and the length of a part.
@@ -174,8 +165,8 @@ class AssembledFile(Struct):
                 moved = moved.without_membership()
             if leave_out.is_foreign:
                 if moved.form.physical_type in FLOAT_CODES:
-                    moved.widen_zeros()
-                    if moved.has_nan_bound:
+                    widen_zeros(moved)
+                    if has_nan_bound(moved):
                         moved = moved.without_bounds()
                 if moved.form.has_old_bounds and moved.has_own_old_bounds:
                     moved = moved.without_old_bounds()
@@ -252,12 +243,6 @@ def _adjacent(groups: Sequence[RowGroup]) -> list[tuple[int, int, list[int]]]:
 
 def moved_offset_index(content: bytes, by: int) -> bytes:
     """Return an offset index for a file in which the pages lie ``by`` bytes further on."""
-    if _FEW_PAGES.fullmatch(content):
-        moved, count = _PAGE.subn(
-            lambda page: b"\x16" + encoded_integer(integer(page[1]) + by) + page[2], content
-        )
-        if content[1] == count << 4 | STRUCT:
-            return moved
     index = Fields.from_bytes(content, {_PAGE_LOCATIONS: {}})
     for page in index.structs(_PAGE_LOCATIONS):
         page.put_number(_PAGE_OFFSET, page.required_number(_PAGE_OFFSET) + by)

@@ -6,7 +6,7 @@ which takes a tenth of the time, and that matters where a table has many small f
 
 1. A chunk has a form exactly if reading it field by field would find the same fields. Everything but the values that the
    module's tables name is compared byte by byte.
-2. Reading any bytes ends with a value or with :class:`~parquet_parts.thrift_compact.CorruptThrift`.
+2. Reading any bytes ends with a value or with :class:`~parquet_parts.thrift.CorruptThrift`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,21 @@ import re
 
 from msgspec import Struct, field
 
-from parquet_parts.thrift_compact import BINARY, BOOLEAN, I16, I64, LIST, STRUCT, CorruptThrift
-from parquet_parts.thrift_fields import Fields, encoded_integer, end_of, integer, list_head, varint
+from parquet_parts.thrift import (
+    BINARY,
+    BOOLEAN,
+    I16,
+    I64,
+    LIST,
+    STRUCT,
+    CorruptThrift,
+    Fields,
+    encoded_integer,
+    end_of,
+    integer,
+    list_head,
+    varint,
+)
 
 #: The numbers of fields from ``ColumnChunk`` down to a value.
 Path = tuple[int, ...]

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from parquet_parts.chunk_template import TEXT_BYTES
-from parquet_parts.dictionary_page import HEADER_BYTES, dictionary_of_header
 from parquet_parts.footer import (
     MAGIC,
     ColumnChunk,
@@ -25,9 +24,8 @@ from parquet_parts.footer import (
     footer_of,
     footer_start,
 )
-from parquet_parts.page import has_values
+from parquet_parts.page import DICTIONARY_HEADER_BYTES, dictionary_of_header, has_values
 from parquet_parts.schema_elements import Leaf, leaves_of
-from parquet_parts.thrift_fields import encoded_integer
 
 _BYTE_ARRAY = 6
 #: Numbers of ``Encoding`` whose values are not wider than their pages, or those of their dictionary: plain, levels, dictionaries
@@ -141,7 +139,7 @@ def _decoded_bytes(file: memoryview, data_end: int, group: RowGroup, leaves: Seq
                 f"a column chunk ends at {start + size}, and the data of the file at {data_end}"
             )
         num_values = chunk.num_values if leaf.is_repeated else num_rows
-        if not _has_values(file, chunk, encoded_integer(num_values)):
+        if not _has_values(file, chunk, num_values):
             raise CannotGather(f"the pages of a column chunk do not have {num_values} values")
         decoded_bytes += _VALUE_BYTES * num_values
         if chunk.form.physical_type == _BYTE_ARRAY:
@@ -160,13 +158,10 @@ def _text_bytes(file: memoryview, chunk: ColumnChunk, num_values: int) -> int:
     if not _BOUNDED_ENCODINGS.issuperset(chunk.form.encodings):
         raise CannotGather("texts may be wider than their pages")
     start, _ = chunk.place
-    dictionary = dictionary_of_header(bytes(file[start : start + HEADER_BYTES]))
+    dictionary = dictionary_of_header(bytes(file[start : start + DICTIONARY_HEADER_BYTES]))
     return 0 if dictionary is None else dictionary.most_bytes(num_values)
 
 
-def _has_values(file: memoryview, chunk: ColumnChunk, count: bytes) -> bool:
+def _has_values(file: memoryview, chunk: ColumnChunk, num_values: int) -> bool:
     start, size = chunk.place
-    try:
-        return chunk.has_values(count) and has_values(file, start, start + size, count)
-    except IndexError:
-        return False
+    return chunk.num_values == num_values and has_values(file, start, start + size, num_values)

@@ -5,9 +5,7 @@ The numbers of fields are those of ``parquet.thrift``. Everything that this modu
 
 from __future__ import annotations
 
-import math
 import os
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,8 +16,12 @@ from msgspec import Struct
 from parquet_parts import chunk_template as form
 from parquet_parts.chunk_template import ChunkTemplate, Path, Values
 from parquet_parts.schema_elements import UNKNOWN_TYPE, drop_unknown_groups
-from parquet_parts.thrift_compact import BINARY, I32, LIST, STRUCT, CorruptThrift
-from parquet_parts.thrift_fields import (
+from parquet_parts.thrift import (
+    BINARY,
+    I32,
+    LIST,
+    STRUCT,
+    CorruptThrift,
     Fields,
     Shape,
     encoded_integer,
@@ -108,13 +110,6 @@ class ColumnChunk(Struct):
             self._place = start, size
         return self._place
 
-    def has_values(self, encoded: bytes) -> bool:
-        """Tell whether it has so many values, nulls included.
-
-        :param encoded: their number, as Thrift encodes it.
-        """
-        return self._raw(form.NUM_VALUES) == encoded
-
     @property
     def num_values(self) -> int:
         """Values, nulls included."""
@@ -168,29 +163,14 @@ class ColumnChunk(Struct):
                 return True
         return False
 
-    @property
-    def has_nan_bound(self) -> bool:
-        """Whether a bound is a NaN. parquet-java sorts it above all numbers, and takes no notice of such bounds when it reads."""
-        code = FLOAT_CODES.get(self.form.physical_type)
-        bounds = None if code is None else self.bounds
-        if code is None or bounds is None:
-            return False
-        width = struct.calcsize(code)
-        return any(len(raw) != width or math.isnan(struct.unpack(code, raw)[0]) for raw in bounds)
+    def get_bytes(self, path: Path) -> bytes | None:
+        """Return a value of bytes; ``None`` if it is absent."""
+        raw = self._raw(path)
+        return None if raw is None else _content(raw)
 
-    def widen_zeros(self) -> None:
-        """Make a zero that is a bound of floats -0.0 below and 0.0 above, since queries take them for one value.
-
-        parquet-java writes the zero that it met, and widens the bounds when it reads them. Other readers do not.
-        """
-        if self.form.physical_type not in FLOAT_CODES:
-            return
-        for path, side in ((form.LOW, 0), (form.HIGH, 1)):
-            place = self.form.places.get(path)
-            if place is not None:
-                bound = _content(self.values[place])
-                wide = with_wide_zeros(self.form.physical_type, bound, bound)[side]
-                self.values[place] = encoded_varint(len(wide)) + wide
+    def put_bytes(self, path: Path, value: bytes) -> None:
+        """Set a value of bytes that the chunk has."""
+        self.values[self.form.places[path]] = encoded_varint(len(value)) + value
 
     def moved(self, by: int) -> ColumnChunk:
         """Return the chunk for a file in which its pages lie ``by`` bytes further on."""
@@ -514,16 +494,6 @@ def footer_of(file: memoryview, data_end: int, end: FileEnd | None = None) -> Fo
     if end is not None and end.content == content:
         return end.footer
     return Footer.from_bytes(content[:-END_BYTES])
-
-
-def with_wide_zeros(physical_type: int, low: bytes, high: bytes) -> tuple[bytes, bytes]:
-    """Return bounds in which a zero of floats is -0.0 below and 0.0 above."""
-    code = FLOAT_CODES.get(physical_type)
-    if code is None:
-        return low, high
-    zero = bytes(struct.calcsize(code))
-    negative = zero[:-1] + b"\x80"
-    return negative if low == zero else low, zero if high == negative else high
 
 
 def read_end(source: Any) -> bytes:

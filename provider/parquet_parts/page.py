@@ -1,52 +1,31 @@
-"""The data pages of a column chunk outside of lists and maps, found by their headers (``PageHeader`` of ``parquet.thrift``).
+"""The pages of a column chunk outside of lists and maps, found by their headers (``PageHeader`` of ``parquet.thrift``).
 
-The header of a page says how long its content is, so the headers are read one after the other. Pages of the second version are
-not read here: their headers say more of the content than can be compared with it.
+The header of a page says how long its content is, so the headers are read one after the other. Data pages of the second version
+are not read here: their headers say more of the content than can be compared with it.
 """
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 
 import pyarrow as pa
 from msgspec import Struct
 
-from parquet_parts import dictionary_page
 from parquet_parts.schema_elements import Leaf
-from parquet_parts.thrift_compact import I32, STRUCT, CorruptThrift
-from parquet_parts.thrift_fields import Fields, Shape, encoded_integer, end_of, integer, varint
+from parquet_parts.thrift import I32, CorruptThrift, Fields, Shape, varint
 
 # Fields of PageHeader.
-_KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _DATA = 1, 2, 3, 5
-# Fields of DataPageHeader.
+_KIND, _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _DATA, _DICTIONARY = 1, 2, 3, 5, 7
+# Fields of DataPageHeader and of DictionaryPageHeader.
 _NUM_VALUES, _ENCODING, _DEFINITION_ENCODING = 1, 2, 3
-_SHAPE: Shape = {_DATA: {}}
-_DATA_PAGE, _RLE = 0, 3
+_SHAPE: Shape = {_DATA: {}, _DICTIONARY: {}}
+_DATA_PAGE, _DICTIONARY_PAGE, _RLE = 0, 2, 3
 #: The number of the plain ``Encoding``, and the length of what tells the length of levels.
 PLAIN, LENGTH_BYTES = 0, 4
 #: The length that most headers do not reach, and the longest, which may hold bounds of texts.
-_SHORT_HEADER_BYTES, HEADER_BYTES = 256, 1 << 16
-_NUMBER = rb"[\x80-\xff]{0,4}[\x00-\x7f]"
-#: Statistics of a page, the last field of its header: those of numbers have bounds of few widths, counts and marks.
-_NUMBER_STATISTICS = (
-    rb"\x1c(?:[\x18\x28\x38\x48\x58](?:\x08.{8}|\x04.{4}|\x01.|\x10.{16})|[\x16\x26\x36\x46]%b|[\x11\x12\x21\x22])*\x00"
-    % _NUMBER
-)
-#: The header of most data pages: kind, sizes, perhaps a checksum, number of values, encodings of values and of both levels, perhaps
-#: statistics.
-_USUAL_HEADER = re.compile(
-    rb"\x15\x00\x15(%b)\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)\x15([\x00-\x7f])\x15\x06\x15[\x00-\x7f](?:%b)?\x00\x00"
-    % (*((_NUMBER,) * 4), _NUMBER_STATISTICS),
-    re.DOTALL,
-)
-#: The beginning of the header of a data page: kind, sizes, perhaps a checksum, number of values, encodings.
-_DATA_HEADER = re.compile(
-    rb"\x15\x00\x15%b\x15(%b)(?:\x15%b\x1c|\x2c)\x15(%b)(?:\x15[\x00-\x7f]){3}" % ((_NUMBER,) * 4)
-)
-_STATISTICS, _STATISTICS_OF_NUMBERS = b"\x1c", re.compile(_NUMBER_STATISTICS, re.DOTALL)
-#: The end of a page's header: of the struct in it, and of the header.
-_END = b"\0\0"
+_SHORT_HEADER_BYTES, HEADER_BYTES = 128, 1 << 16
+#: A header of a dictionary page is shorter than this.
+DICTIONARY_HEADER_BYTES = 64
 #: Numbers of ``CompressionCodec``. The content tells its length without compression.
 UNCOMPRESSED, SNAPPY, ZSTD = 0, 1, 6
 _NAMES = {UNCOMPRESSED: "none", SNAPPY: "snappy", ZSTD: "zstd"}
@@ -111,50 +90,69 @@ def _told_bytes(page: Page, codec: int) -> int:
     return len(page.content) if codec == UNCOMPRESSED else page.uncompressed_bytes
 
 
-def has_values(file: memoryview, start: int, stop: int, count: bytes) -> bool:
+class Dictionary(Struct, frozen=True):
+    """The number of values in a column chunk's dictionary, and the bytes of all of them."""
+
+    num_values: int
+    num_bytes: int
+
+    @property
+    def widest_bytes(self) -> int:
+        """The most bytes that one text may have: the others have four for their length."""
+        return self.num_bytes - LENGTH_BYTES * (self.num_values - 1)
+
+    def most_bytes(self, num_texts: int) -> int:
+        """Return the most bytes that so many texts may have, if each one of the dictionary is among them."""
+        return self.num_bytes + max(0, num_texts - self.num_values) * max(0, self.widest_bytes)
+
+
+def dictionary_of_header(content: bytes) -> Dictionary | None:
+    """Read the header of a page; ``None`` if it is not the header of a dictionary page.
+
+    :param content: begins with the header.
+    """
+    with suppress(CorruptThrift):  # it is asked for estimates; reading the rows tells what is broken
+        header, _ = Fields.first_of(content, _SHAPE)
+        if header.number(_KIND) == _DICTIONARY_PAGE:
+            dictionary = header.struct(_DICTIONARY)
+            num_values = 0 if dictionary is None else dictionary.required_number(_NUM_VALUES)
+            return Dictionary(max(1, num_values), max(0, header.required_number(_UNCOMPRESSED_BYTES)))
+    return None
+
+
+def has_values(file: memoryview, start: int, stop: int, num_values: int) -> bool:
     """Tell whether the data pages from one offset to the other have so many values together, nulls included.
 
-    The first page may be a dictionary. The answer is ``False`` for pages of the second version, whose headers are not read.
+    The first page may be a dictionary. The answer is ``False`` for data pages of the second version, whose headers are not read.
 
-    :param count: as Thrift encodes it.
-    :raises CorruptThrift: statistics of a page are malformed.
-    :raises IndexError: they end behind the file.
+    :raises CorruptThrift: a header is malformed.
     """
-    dictionary = dictionary_page.USUAL_HEADER.match(file, start, stop)
-    if dictionary is not None:
-        start = dictionary.end() + integer(dictionary["compressed"])
     total = 0
     while start < stop:
-        page = _DATA_HEADER.match(file, start, stop)
-        if page is None:
+        header, length = _header(file, start)
+        page = header.struct(_DATA)
+        if page is not None and header.number(_KIND) == _DATA_PAGE:
+            values = page.required_number(_NUM_VALUES)
+            if not total and values == num_values:
+                # Readers look for no further page then.
+                return True
+            total += values
+        elif total or header.number(_KIND) != _DICTIONARY_PAGE:
             return False
-        if not total and page[2] == count:
-            # Readers look for no further page then.
-            return True
-        total += integer(page[2])
-        at = page.end()
-        if file[at : at + 1] == _STATISTICS:
-            plain = _STATISTICS_OF_NUMBERS.match(file, at, stop)
-            at = end_of(file, at + 1, STRUCT) if plain is None else plain.end()  # type: ignore[arg-type]
-        start = at + len(_END) + integer(page[1])
-        if file[at : at + len(_END)] != _END or start <= at:
-            return False
-    return start == stop and encoded_integer(total) == count
+        start += length + max(0, header.required_number(_COMPRESSED_BYTES))
+    return start == stop and total == num_values
 
 
 def dictionary_at(file: memoryview, start: int) -> Page | None:
-    """Return the dictionary page that begins at an offset; ``None`` if there is none with a usual header.
+    """Return the dictionary page that begins at an offset; ``None`` if another page does. Its values are plain.
 
-    Its values are plain. It may claim more bytes than there are.
+    It may claim more bytes than there are.
     """
-    usual = dictionary_page.USUAL_HEADER.match(file, start)
-    if usual is None:
+    header, length = _header(file, start)
+    dictionary = header.struct(_DICTIONARY)
+    if dictionary is None or header.number(_KIND) != _DICTIONARY_PAGE:
         return None
-    uncompressed, compressed, values = (integer(usual[name]) for name in ("bytes", "compressed", "values"))
-    if uncompressed < 0 or compressed < 0:
-        raise CorruptThrift(start, f"a dictionary claims {compressed} bytes")
-    stop = usual.end() + compressed
-    return Page(start, stop, file[usual.end() : stop], uncompressed, values, PLAIN)
+    return _page(file, start, header, length, _number(dictionary, _NUM_VALUES), PLAIN)
 
 
 def page_at(file: memoryview, start: int) -> Page:
@@ -162,26 +160,27 @@ def page_at(file: memoryview, start: int) -> Page:
 
     :raises CorruptThrift: it is no data page of the first version, or its header is malformed.
     """
-    usual = _USUAL_HEADER.match(file, start)
-    if usual is not None:
-        length = usual.end() - start
-        uncompressed, compressed, values, encoding = (integer(value) for value in usual.groups())
-    else:
-        header, length = _header(file, start)
-        page = header.struct(_DATA)
-        kinds = page is not None and (_number(header, _KIND), _number(page, _DEFINITION_ENCODING))
-        if page is None or kinds != (_DATA_PAGE, _RLE):
-            raise CorruptThrift(start, "this is no data page of the first version")
-        uncompressed, compressed = _number(header, _UNCOMPRESSED_BYTES), _number(header, _COMPRESSED_BYTES)
-        values, encoding = _number(page, _NUM_VALUES), _number(page, _ENCODING)
-    if compressed < 0 or uncompressed < 0 or values < 1:
-        raise CorruptThrift(start, f"a page claims {compressed} bytes and {values} values")
+    header, length = _header(file, start)
+    page = header.struct(_DATA)
+    kinds = page is not None and (_number(header, _KIND), _number(page, _DEFINITION_ENCODING))
+    if page is None or kinds != (_DATA_PAGE, _RLE):
+        raise CorruptThrift(start, "this is no data page of the first version")
+    values = _number(page, _NUM_VALUES)
+    if values < 1:
+        raise CorruptThrift(start, f"a page claims {values} values")
+    return _page(file, start, header, length, values, _number(page, _ENCODING))
+
+
+def _page(file: memoryview, start: int, header: Fields, length: int, num_values: int, encoding: int) -> Page:
+    uncompressed, compressed = _number(header, _UNCOMPRESSED_BYTES), _number(header, _COMPRESSED_BYTES)
+    if compressed < 0 or uncompressed < 0:
+        raise CorruptThrift(start, f"a page claims {compressed} bytes")
     stop = start + length + compressed
-    return Page(start, stop, file[start + length : stop], uncompressed, values, encoding)
+    return Page(start, stop, file[start + length : stop], uncompressed, num_values, encoding)
 
 
 def _header(file: memoryview, start: int) -> tuple[Fields, int]:
-    """Read a header of any form, and return it with its length."""
+    """Read a header, and return it with its length."""
     with suppress(CorruptThrift):
         return Fields.first_of(bytes(file[start : start + _SHORT_HEADER_BYTES]), _SHAPE)
     return Fields.first_of(bytes(file[start : start + HEADER_BYTES]), _SHAPE)

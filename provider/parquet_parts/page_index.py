@@ -1,20 +1,17 @@
 """Reads the parts of a Parquet footer and page index that tell a reader which rows it may skip.
 
-Both are structs of Thrift's compact protocol (:mod:`parquet_parts.thrift_compact`). The numbers of their fields are those
-of ``parquet.thrift``.
+Both are structs of Thrift's compact protocol (:mod:`parquet_parts.thrift`). The numbers of their fields are those of
+``parquet.thrift``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeVar
 
 from msgspec import Struct
 
 from parquet_parts.footer import END_BYTES, footer_start
-from parquet_parts.thrift_compact import CorruptThrift, ThriftList, ThriftStruct
-
-_T = TypeVar("_T")
+from parquet_parts.thrift import CorruptThrift, Fields, Shape
 
 # Fields in FileMetaData, RowGroup, ColumnChunk and ColumnMetaData, one line for each.
 ROW_GROUPS = 4
@@ -24,52 +21,51 @@ PHYSICAL_TYPE, NUM_VALUES, STATISTICS = 1, 5, 12
 #: Fields in Statistics: lower and upper bound in the present and in the deprecated form.
 BOUNDS, OLD_BOUNDS = (6, 5), (2, 1)
 NULL_COUNT = 3
+_FOOTER_SHAPE: Shape = {ROW_GROUPS: {COLUMNS: {META_DATA: {STATISTICS: {}}}}}
 
 
-def split_footer(tail: bytes) -> tuple[bytes, ThriftStruct]:
+def split_footer(tail: bytes) -> tuple[bytes, Fields]:
     """Split the last bytes of a file into what precedes the footer, and the footer (``FileMetaData``).
 
     :raises CorruptThrift: the bytes do not end with a plain footer, or it begins before them.
     """
     start = footer_start(tail)
-    return tail[:start], ThriftStruct.from_bytes(tail[start:-END_BYTES])
+    return tail[:start], Fields.from_bytes(tail[start:-END_BYTES], _FOOTER_SHAPE)
 
 
-def column_chunks(footer: ThriftStruct) -> Iterator[tuple[int, int, ThriftStruct]]:
+def column_chunks(footer: Fields) -> Iterator[tuple[int, int, Fields]]:
     """Yield every column chunk with the numbers of its row group and of its leaf.
 
     :raises CorruptThrift: the footer is malformed.
     """
-    for number, group in enumerate(_structs(footer, ROW_GROUPS)):
-        for leaf, chunk in enumerate(_structs(group, COLUMNS)):
+    for number, group in enumerate(footer.structs(ROW_GROUPS)):
+        for leaf, chunk in enumerate(group.structs(COLUMNS)):
             yield number, leaf, chunk
 
 
-def num_rows(footer: ThriftStruct, group: int) -> int:
+def num_rows(footer: Fields, group: int) -> int:
     """Return the number of rows of a row group."""
-    return number_of(_structs(footer, ROW_GROUPS)[group], NUM_ROWS)
+    return footer.structs(ROW_GROUPS)[group].required_number(NUM_ROWS)
 
 
-def chunk_meta(chunk: ThriftStruct) -> ThriftStruct:
+def chunk_meta(chunk: Fields) -> Fields:
     """Return the ``ColumnMetaData`` of a column chunk.
 
     :raises CorruptThrift: the chunk has none.
     """
-    return _struct(chunk, META_DATA)
+    found = chunk.struct(META_DATA)
+    if found is None:
+        raise CorruptThrift(0, "a column chunk has no metadata")
+    return found
 
 
-def statistics(meta: ThriftStruct) -> ThriftStruct | None:
-    """Return the ``Statistics`` of a column chunk's metadata, or ``None`` if there are none."""
-    return _struct(meta, STATISTICS) if STATISTICS in meta.fields else None
-
-
-def page_index_start(footer: ThriftStruct, end: int) -> int:
+def page_index_start(footer: Fields, end: int) -> int:
     """Return the offset at which the page index begins, or ``end`` if the file has none."""
     places = [
-        number_of(chunk, place)
+        chunk.required_number(place)
         for _, _, chunk in column_chunks(footer)
         for place in (OFFSET_INDEX, COLUMN_INDEX)
-        if place in chunk.fields
+        if place in chunk
     ]
     return min([end, *places])
 
@@ -92,27 +88,14 @@ class ColumnIndex(Struct, frozen=True):
         """
         :raises CorruptThrift: the bytes are no such index.
         """
-        struct = ThriftStruct.from_bytes(data)
-        order = struct.get(4)
-        found = cls(
-            _items(struct, 1, bool),
-            _items(struct, 2, bytes),
-            _items(struct, 3, bytes),
-            order if isinstance(order, int) else -1,
-            _items(struct, 5, int) if 5 in struct.fields else None,
-        )
-        counts = [
-            found.min_values,
-            found.max_values,
-            *([] if found.null_counts is None else [found.null_counts]),
-        ]
-        if any(len(items) != len(found.null_pages) for items in counts) or found.boundary_order not in (
-            0,
-            1,
-            2,
-        ):
+        fields = Fields.from_bytes(data, {})
+        null_pages, lows, highs = fields.booleans(1), fields.binaries(2), fields.binaries(3)
+        null_counts = fields.numbers(5) if 5 in fields else None
+        order = fields.required_number(4)
+        lengths = {len(null_pages), len(lows), len(highs), len(lows if null_counts is None else null_counts)}
+        if len(lengths) > 1 or order not in (0, 1, 2):
             raise CorruptThrift(0, "a column index does not fit together")
-        return found
+        return cls(null_pages, lows, highs, order, null_counts)
 
 
 class PageLocation(Struct, frozen=True):
@@ -128,34 +111,5 @@ def offset_index(data: bytes) -> tuple[PageLocation, ...]:
 
     :raises CorruptThrift: the bytes are no such index.
     """
-    pages = _structs(ThriftStruct.from_bytes(data), 1)
-    return tuple(PageLocation(*(number_of(page, field) for field in (1, 2, 3))) for page in pages)
-
-
-def number_of(struct: ThriftStruct, field: int) -> int:
-    """Return the value of an integer field.
-
-    :raises CorruptThrift: the field is absent or holds something else.
-    """
-    value = struct.get(field)
-    if not isinstance(value, int):
-        raise CorruptThrift(0, f"field {field} holds no number")
-    return value
-
-
-def _struct(struct: ThriftStruct, field: int) -> ThriftStruct:
-    value = struct.get(field)
-    if not isinstance(value, ThriftStruct):
-        raise CorruptThrift(0, f"field {field} holds no struct")
-    return value
-
-
-def _structs(struct: ThriftStruct, field: int) -> tuple[ThriftStruct, ...]:
-    return _items(struct, field, ThriftStruct)
-
-
-def _items(struct: ThriftStruct, field: int, kind: type[_T]) -> tuple[_T, ...]:
-    value = struct.get(field)
-    if not isinstance(value, ThriftList) or not all(isinstance(item, kind) for item in value.items):
-        raise CorruptThrift(0, f"field {field} holds no list of {kind.__name__}")
-    return value.items
+    pages = Fields.from_bytes(data, {1: {}}).structs(1)
+    return tuple(PageLocation(*(page.required_number(field) for field in (1, 2, 3))) for page in pages)

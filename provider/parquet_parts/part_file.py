@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 from parquet_parts.assembled_file import Sink, footer_at_end
 from parquet_parts.footer import Footer
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 
 class PartFile:

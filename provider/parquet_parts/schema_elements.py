@@ -18,8 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from parquet_parts.thrift_compact import BOOLEAN, I8, I32, STRUCT, CorruptThrift, ThriftStruct, Typed
-from parquet_parts.thrift_fields import Fields
+from parquet_parts.thrift import BOOLEAN, I8, I32, STRUCT, CorruptThrift, Fields, encoded_integer
 
 # Fields of SchemaElement.
 _TYPE, _TYPE_LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _SCALE, _PRECISION, FIELD_ID, _LOGICAL = (
@@ -31,34 +30,37 @@ FIXED_LENGTH = 7
 _OPTIONAL, _REPEATED = 1, 2
 #: Converted types.
 _MAP_KEY_VALUE, _DECIMAL = 2, 5
-_Struct = dict[int, Any]
+_TRUE = (BOOLEAN, b"")
 
 
-def _struct(fields: _Struct) -> ThriftStruct:
-    return ThriftStruct(
+def _struct(fields: dict[int, Any]) -> Fields:
+    """
+    :param fields: each a pair of kind and bytes, or a struct.
+    """
+    return Fields(
         {
-            number: Typed(STRUCT, _struct(value)) if isinstance(value, dict) else value
+            number: (STRUCT, _struct(value)) if isinstance(value, dict) else value
             for number, value in fields.items()
         }
     )
 
 
-def _integers(bits: int) -> _Struct:
-    return {10: {1: Typed(I8, bits), 2: Typed(BOOLEAN, True)}}
+def _integers(bits: int) -> dict[int, Any]:
+    return {10: {1: (I8, bytes((bits,))), 2: _TRUE}}
 
 
-def _decimal(scale: int, precision: int) -> _Struct:
-    return {5: {1: Typed(I32, scale), 2: Typed(I32, precision)}}
+def _decimal(scale: int, precision: int) -> dict[int, Any]:
+    return {5: {1: (I32, encoded_integer(scale)), 2: (I32, encoded_integer(precision))}}
 
 
-_CONVERTED_TYPES: dict[int, _Struct] = {
+_CONVERTED_TYPES: dict[int, dict[int, Any]] = {
     0: {1: {}},  # UTF8, STRING
     1: {2: {}},  # MAP
     3: {3: {}},  # LIST
     4: {4: {}},  # ENUM
     6: {6: {}},  # DATE
-    9: {8: {1: Typed(BOOLEAN, True), 2: {1: {}}}},  # TIMESTAMP_MILLIS
-    10: {8: {1: Typed(BOOLEAN, True), 2: {2: {}}}},  # TIMESTAMP_MICROS
+    9: {8: {1: _TRUE, 2: {1: {}}}},  # TIMESTAMP_MILLIS
+    10: {8: {1: _TRUE, 2: {2: {}}}},  # TIMESTAMP_MICROS
     15: _integers(8),
     16: _integers(16),
     17: _integers(32),

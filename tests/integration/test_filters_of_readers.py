@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support.checks.parquet_edits import footer_bytes
+from tests.support.checks.parquet_structs import split_footer
 from tests.support.runs.maintenance_runs import keys, run
 from tests.support.tables.edge_values import (
     COLUMNS,
@@ -32,8 +33,6 @@ from tests.support.tables.edge_values import (
     predicates,
     spark_literal,
 )
-
-from parquet_parts.page_index import split_footer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

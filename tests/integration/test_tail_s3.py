@@ -13,7 +13,7 @@ from tests.support.servers.s3 import S3Server
 from airflow_delta.sensors import DeltaTableVersionSensor
 from delta_log import Table
 from delta_log.errors import AccessDenied, ListingDenied
-from delta_log.storage.pool import StoragePool
+from delta_log.storage.opening import StoragePool
 from delta_log.tail.commit_follower import CommitFollower
 
 

@@ -21,7 +21,7 @@ from delta_maintenance.health.options import HealthOptions
 from delta_maintenance.health.reading import read_health
 from parquet_parts.footer import Footer, footer_length
 from parquet_parts.schema_elements import UNKNOWN_TYPE
-from parquet_parts.thrift_compact import I32, LIST, STRUCT
+from parquet_parts.thrift import I32, LIST, STRUCT
 
 _END_BYTES = 8
 

@@ -65,7 +65,6 @@ OURS = {
     "delta_maintenance.optimize.plan",
     "delta_maintenance.partitions.predicate",
     "delta_maintenance.rewrite.bin",
-    "delta_maintenance.rewrite.sort.laid_out_rows",
     "delta_maintenance.vacuum.plan",
 }
 WATCHED = LIBRARIES | PARQUET | OURS

@@ -1,8 +1,7 @@
-"""One row in a table of options is all that a new option needs: flag, argument, checks and documentation follow from it."""
+"""From a row in a table of options follow the flag, the checks of the operator's argument, and the documentation."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ if str(ROOT / "docs") not in sys.path:
 from option_tables import argument_tables, flag_tables
 
 from airflow_delta import operators
-from airflow_delta.operators.base import DeltaJobOperator
+from airflow_delta.operators.arguments import by_attribute
+from airflow_delta.operators.base import JOB_ARGUMENTS, DeltaJobOperator
 from delta_log.errors import InvalidRequest
 from delta_maintenance.cli.arguments import UsageError, make_parser, rows_of
 from delta_maintenance.cli.main import COMMANDS
@@ -53,6 +53,21 @@ class DeltaPolishOperator(DeltaJobOperator):
     """Polishes a table."""
 
     operation = POLISH
+    arguments = by_attribute(*JOB_ARGUMENTS, *POLISH.options)
+    template_fields = (*DeltaJobOperator.template_fields, "shine", "cloth_size", "careful", "album")
+
+    def __init__(
+        self,
+        *,
+        shine: str | None = None,
+        cloth_size: int | str | None = None,
+        careful: bool | str = True,
+        album: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.shine, self.cloth_size, self.careful, self.album = shine, cloth_size, careful, album
+        self.check_known()
 
 
 @pytest.fixture
@@ -98,15 +113,7 @@ def test_what_is_not_given_is_the_default() -> None:
     assert PolishOptions.from_spec(POLISH, {"shine": None}) == PolishOptions()
 
 
-def test_the_operator_takes_each_row_as_an_argument() -> None:
-    parameters = inspect.signature(DeltaPolishOperator).parameters
-    assert {name: parameters[name].default for name in ("shine", "cloth_size", "careful", "album")} == {
-        "shine": None,
-        "cloth_size": None,
-        "careful": True,
-        "album": None,
-    }
-    assert parameters["cloth_size"].annotation == "int | str | None"
+def test_the_operator_reads_each_argument_as_its_row_says() -> None:
     operator = DeltaPolishOperator(
         task_id="polish", table="/t", shine="bright", cloth_size="2MiB", careful="false", album="/a.json"
     )
@@ -116,12 +123,6 @@ def test_the_operator_takes_each_row_as_an_argument() -> None:
         "careful": False,
         "album": "/a.json",
     }
-    assert operator.value_of("engine") == "local", "it has no use for Spark"
-    assert {"shine", "cloth_size", "careful", "album", "table"} == set(operator.template_fields)
-    assert "Polishes a table." in str(DeltaPolishOperator.__doc__)
-    assert ":param cloth_size: size of the cloth; default: the table's. (templated)" in str(
-        DeltaPolishOperator.__doc__
-    )
 
 
 def test_the_operator_checks_each_row_early_and_late() -> None:
@@ -135,7 +136,7 @@ def test_the_operator_checks_each_row_early_and_late() -> None:
         operator.check_all()
 
 
-def test_airflow_sees_the_arguments_as_if_they_were_written_by_hand() -> None:
+def test_airflow_sees_the_arguments_of_both_levels() -> None:
     with DAG("defaults", schedule=None, default_args={"shine": "bright", "table": "/t"}):
         assert DeltaPolishOperator(task_id="polish").options() == {"shine": "bright"}
         mapped = DeltaPolishOperator.partial(task_id="mapped", careful=True).expand(
@@ -170,7 +171,7 @@ def test_the_addresses_of_a_job_follow_from_its_rows() -> None:
 
 
 def test_the_documentation_has_a_line_for_each_row() -> None:
-    flags, arguments = flag_tables(rows_of(POLISH)), argument_tables(DeltaPolishOperator.own_arguments)
+    flags, arguments = flag_tables(rows_of(POLISH)), argument_tables(POLISH.options)
     assert r"| `--shine matt\|bright` | `matt` | How to shine |" in flags
     assert "| `--cloth SIZE` | the table's | Size of the cloth |" in flags
     assert "| `cloth_size` | the table's | Size of the cloth |" in arguments

@@ -20,7 +20,7 @@ from delta_log.printable import printable_logger
 from delta_log.storage.table_uri import is_name
 
 if TYPE_CHECKING:
-    from delta_log.storage.pool import StoragePool
+    from delta_log.storage.opening import StoragePool
     from delta_log.storage.storage import Storage
 
 log = printable_logger(__name__)
@@ -55,7 +55,7 @@ class WatchedStore:
         with self._opening:
             pool = self._pool
             if pool is None:
-                from delta_log.storage.pool import StoragePool
+                from delta_log.storage.opening import StoragePool
 
                 hook = DeltaTableHook(self.delta_conn_id)
                 pool = self._pool = StoragePool(hook.storage_options)

@@ -1,7 +1,7 @@
 """Base of the maintenance operators: from arguments to a job, and from its report to Airflow.
 
-What an error becomes is decided in :mod:`~airflow_delta.operators.failure`, what the task's log says in
-:mod:`~airflow_delta.runners.task_log`, and which events are emitted in :mod:`~airflow_delta.operators.results`.
+What an error becomes is decided in :mod:`~airflow_delta.operators.reporting.failure`, what the task's log says in
+:mod:`~airflow_delta.runners.task_log`, and which events are emitted in :mod:`~airflow_delta.operators.reporting.results`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink, leading_links
 from airflow_delta.named_table import located
 from airflow_delta.notifications.failures import forget_failures
-from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members
+from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members, by_attribute
 from airflow_delta.operators.detached_run import DetachedRun
-from airflow_delta.operators.failure import (
+from airflow_delta.operators.monitoring import report_failure, report_run
+from airflow_delta.operators.reporting.failure import (
     airflow_exception,
     is_of_spark,
     raise_for,
@@ -30,15 +31,14 @@ from airflow_delta.operators.failure import (
     with_connection,
     with_spark_connection,
 )
-from airflow_delta.operators.lineage import lineage_at_end, lineage_at_start
-from airflow_delta.operators.monitoring import report_failure, report_run
-from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
-from airflow_delta.operators.results import add_outlets, aliases_of, emit, which_events
-from airflow_delta.operators.stats import count
-from airflow_delta.operators.table_stats import gauge_failure, gauge_report
+from airflow_delta.operators.reporting.lineage import lineage_at_end, lineage_at_start
+from airflow_delta.operators.reporting.results import ARGUMENTS as RESULT_ARGUMENTS
+from airflow_delta.operators.reporting.results import add_outlets, aliases_of, emit, which_events
+from airflow_delta.operators.reporting.stats import count
+from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_report
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
-from airflow_delta.runners.deploy_mode import CLIENT, DEPLOY_MODES
 from airflow_delta.runners.detached import DetachedRunner, JobHandle
+from airflow_delta.runners.job_environment import CLIENT, DEPLOY_MODES
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobRunner
 from airflow_delta.runners.task_log import ProgressLog, tell_report
 from delta_log.errors import DeltaLogError
@@ -60,74 +60,116 @@ from delta_maintenance.options import (
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_delta.runners.driver import DriverLauncher
+    from airflow_delta.runners.drivers.driver import DriverLauncher
     from airflow_delta.runners.job_output import JobProgress
 
 
-class DeltaJobOperator(CheckedArguments, BaseOperator):
-    """Runs one maintenance job on one Delta table.
+#: The arguments of every operator that runs a job.
+JOB_ARGUMENTS = (
+    TABLE,
+    DELTA_CONN_ID,
+    Option(
+        "spark_conn_id",
+        Text(),
+        "connection that names the Spark master",
+        default="spark_default",
+        argument_default="spark_default",
+    ),
+    ENGINE,
+    DRY_RUN,
+    MEMORY_LIMIT,
+    PARALLELISM,
+    EXECUTOR_CREDENTIALS,
+    Option(
+        "spark_conf",
+        Members(),
+        "Spark properties of the job, such as spark.executor.memory",
+        templates="members",
+    ),
+    Option(
+        "spark_binary",
+        Text(),
+        "the spark-submit to use, a name or a path",
+        otherwise="the program of the connection",
+        templates="none",
+    ),
+    Option(
+        "deploy_mode",
+        Choice(DEPLOY_MODES),
+        "where the Spark driver runs: beside the task, or on the cluster",
+        otherwise="the mode of the connection",
+    ),
+    Option(
+        "cluster_application",
+        Text(),
+        "with deploy mode cluster: path or URI of the job's program as the cluster finds it",
+        otherwise="the path on this worker",
+        templates="none",
+    ),
+    *RESULT_ARGUMENTS,
+)
 
-    A subclass names its operation; its arguments follow from the options of that.
+
+class DeltaJobOperator(CheckedArguments, BaseOperator):
+    """Runs one maintenance job on one Delta table. A subclass names its operation, and takes its options as arguments.
+
+    :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
+        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+    :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
+        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+    :param spark_conn_id: connection that names the Spark master. (templated)
+    :param engine: program that does the work: ``local`` processes, ``spark``, or ``auto``: Spark where the work is too much for
+        one machine. (templated)
+    :param dry_run: switch to plan only and write nothing; the plan is the result. (templated)
+    :param memory_limit: ceiling for the memory of the local engine. (templated)
+    :param parallelism: threads of the local engine, or Spark tasks, at a time; default: what the machine or cluster has.
+        (templated)
+    :param executor_credentials: credentials of Spark's executors: ``job``: the credentials of the job are sent to them;
+        ``ambient``: each executor uses the identity of its machine. (templated)
+    :param spark_conf: properties of the Spark job, such as ``spark.executor.memory``. (its values templated)
+    :param spark_binary: name or path of the spark-submit to use; default: the program of the connection.
+    :param deploy_mode: place of the Spark driver: ``client`` or ``cluster``; default: the mode of the connection. (templated)
+    :param cluster_application: path or URI of the job's program as the cluster finds it, with deploy mode ``cluster``; default:
+        the path on this worker.
+    :param emit_events: runs that emit an event of the maintenance asset: ``all`` that end well, those with ``changes``, or
+        ``none``; default: the setting ``emit_events``. (templated)
+    :param asset_alias: name of an alias whose one asset gets the events of all tables, instead of an asset for each table.
+        (templated)
+    :param emit_data_asset: switch to let a commit be an event of the table's data asset, too, which runs the DAGs that are
+        scheduled on it. (templated)
+    :param deferrable: switch to give up the worker slot while the job runs elsewhere; default:
+        ``[operators] default_deferrable``.
+    :param launcher: object that starts drivers on the cluster; default: the launcher that fits the connection.
     """
 
     operation: ClassVar[Operation]
 
-    own_arguments: ClassVar[Sequence[Option]] = (
-        TABLE,
-        DELTA_CONN_ID,
-        Option(
-            "spark_conn_id",
-            Text(),
-            "connection that names the Spark master",
-            default="spark_default",
-            argument_default="spark_default",
-        ),
-        ENGINE,
-        DRY_RUN,
-        MEMORY_LIMIT,
-        PARALLELISM,
-        EXECUTOR_CREDENTIALS,
-        Option(
-            "spark_conf",
-            Members(),
-            "Spark properties of the job, such as spark.executor.memory",
-            templates="members",
-        ),
-        Option(
-            "spark_binary",
-            Text(),
-            "the spark-submit to use, a name or a path",
-            otherwise="that of the connection",
-            templates="none",
-        ),
-        Option(
-            "deploy_mode",
-            Choice(DEPLOY_MODES),
-            "where the Spark driver runs: beside the task, or on the cluster",
-            otherwise="that of the connection",
-        ),
-        Option(
-            "cluster_application",
-            Text(),
-            "with deploy mode cluster: path or URI of the job's program as the cluster finds it",
-            otherwise="the path on this worker",
-            templates="none",
-        ),
-        *RESULT_ARGUMENTS,
+    arguments = by_attribute(*JOB_ARGUMENTS)
+    template_fields: Sequence[str] = (
+        "table",
+        "delta_conn_id",
+        "spark_conn_id",
+        "engine",
+        "dry_run",
+        "memory_limit",
+        "parallelism",
+        "executor_credentials",
+        "spark_conf",
+        "deploy_mode",
+        "emit_events",
+        "asset_alias",
+        "emit_data_asset",
     )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"spark_conf": "json"}
     ui_color = "#e3f4f7"
     operator_extra_links = (SparkApplicationLink(), TableLink(), TablePageLink())
 
-    table: str
-    deploy_mode: str | None
-    asset_alias: str | None
-    emit_data_asset: bool | str
+    #: The argument. On a task it hides a method of Airflow's base class, which logs the template fields and which nothing calls.
+    dry_run: bool | str  # type: ignore[assignment]
     #: The Spark application of the job, as far as it is known before there is a report.
     spark_application: Mapping[str, Any] | None = None
     #: The report of the job, once it has ended.
     report: JobReport | None = None
-    launcher: DriverLauncher | None = None
-    _deferrable: bool | None = None
     _runner: JobRunner | None = None
     _cancel: Callable[[], None] | None = None
 
@@ -136,21 +178,47 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     get_openlineage_facets_on_complete = lineage_at_end
     get_openlineage_facets_on_failure = lineage_at_end
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        if "operation" in vars(cls):
-            # A job that needs no engine has no use for Spark.
-            engine = () if ENGINE in cls.operation.settings else (replace(ENGINE, argument_default="local"),)
-            cls.own_arguments = (*engine, *cls.operation.options)
-        super().__init_subclass__(**kwargs)
-
     def __init__(
-        self, *, deferrable: bool | None = None, launcher: DriverLauncher | None = None, **kwargs: Any
+        self,
+        *,
+        table: str,
+        delta_conn_id: str | None = None,
+        spark_conn_id: str = "spark_default",
+        engine: str = "auto",
+        dry_run: bool | str = False,
+        memory_limit: int | str = "1GiB",
+        parallelism: int | str | None = None,
+        executor_credentials: str = "job",
+        spark_conf: dict[str, Any] | None = None,
+        spark_binary: str | None = None,
+        deploy_mode: str | None = None,
+        cluster_application: str | None = None,
+        emit_events: str | None = None,
+        asset_alias: str | None = None,
+        emit_data_asset: bool | str = False,
+        deferrable: bool | None = None,
+        launcher: DriverLauncher | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if launcher is not None:
-            self.launcher = launcher
-        if deferrable is not None:
-            self._deferrable = deferrable
+        self.table = table
+        self.delta_conn_id = delta_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.engine = engine
+        self.dry_run = dry_run
+        self.memory_limit = memory_limit
+        self.parallelism = parallelism
+        self.executor_credentials = executor_credentials
+        self.spark_conf = spark_conf
+        self.spark_binary = spark_binary
+        self.deploy_mode = deploy_mode
+        self.cluster_application = cluster_application
+        self.emit_events = emit_events
+        self.asset_alias = asset_alias
+        self.emit_data_asset = emit_data_asset
+        self.launcher = launcher
+        self._deferrable = deferrable
+        add_outlets(self)
 
     @classmethod
     def partial(cls, **kwargs: Any) -> Any:
@@ -190,10 +258,9 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         """
         :raises ValueError: the job runs beside the task, so that the task must hold its slot.
         """
-        engine, mode = getattr(self, "engine", None), self.deploy_mode
-        if engine == "local":
+        if self.engine == "local":
             problem = "engine='local' runs the job beside the task"
-        elif mode == CLIENT and self.launcher is None:
+        elif self.deploy_mode == CLIENT and self.launcher is None:
             problem = "deploy_mode='client' runs the Spark driver beside the task"
         else:
             return
@@ -201,10 +268,6 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             f"deferrable: {problem}, so the task has to hold its slot. Use engine='spark' with a cluster (deploy mode 'cluster') or Spark "
             "Connect, or leave deferrable out."
         )
-
-    def arguments_given(self) -> None:
-        super().arguments_given()
-        add_outlets(self)
 
     def check_all(self) -> None:
         super().check_all()
@@ -249,7 +312,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         if self.value_of("engine") != "auto" or self.launcher is not None:
             return None
         # Imported here, since a DAG file that is parsed needs no runner.
-        from airflow_delta.runners.hand_over import master_for_large_work
+        from airflow_delta.runners.spark_fallback import master_for_large_work
 
         return master_for_large_work(
             self.value_of("spark_conn_id"), self.log, rewrites=self.operation.is_resumable
@@ -262,7 +325,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on when the trigger says that the job is over.
 
-        :param event: of :class:`~airflow_delta.triggers.job.DeltaJobTrigger`.
+        :param event: event of :class:`~airflow_delta.triggers.job.DeltaJobTrigger`.
         """
         self.log.info("The job is over: %s", printable(str(event.get("text", ""))))
         with leading_links(self):

@@ -2,73 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from airflow_delta.operators.base import DeltaJobOperator
+from airflow_delta.operators.arguments import by_attribute
+from airflow_delta.operators.base import JOB_ARGUMENTS, DeltaJobOperator
 from delta_maintenance.log_upkeep.options import CHECKPOINT
-
-if TYPE_CHECKING:
-    from airflow_delta.runners.driver import DriverLauncher
+from delta_maintenance.options import ENGINE
 
 
 class DeltaCheckpointOperator(DeltaJobOperator):
     """Writes a checkpoint of a Delta table's newest version. It adds no version, and needs no Spark.
 
     The XCom is the job's report: ``status``, ``version``, ``plan`` with the reasons why a checkpoint was due or not, and
-    ``metrics`` named as the log names them (``size`` in actions, ``numOfAddFiles``, ``sizeInBytes``).
+    ``metrics`` named as the log names them (``size`` in actions, ``numOfAddFiles``, ``sizeInBytes``). The operator also takes the
+    arguments of :class:`~airflow_delta.operators.base.DeltaJobOperator`.
+
+    :param engine: program that does the work; a checkpoint has no use for Spark. (templated)
+    :param policy: kind of checkpoint: ``classic``: one file; ``v2``: a small file that names others; default: the table's
+        ``delta.checkpointPolicy``. (templated)
+    :param top_format: format of the first file of a V2 checkpoint; default: ``json``. (templated)
+    :param full: switch to write all sidecars of a V2 checkpoint; without it, sidecars that did not change are used again.
+        (templated)
+    :param if_due: switch to write a checkpoint only if readers have much of the log to replay. (templated)
+    :param compact_log: switch to put many commits into one log compaction, if no checkpoint is due. (templated)
+    :param cleanup_log: switch to delete files of the log afterwards that no version in retention needs. (templated)
+    :param repair_checksum: switch to write the version's checksum file where it is missing or wrong, if the right content can be
+        proved. (templated)
     """
 
     operation = CHECKPOINT
+    arguments = by_attribute(
+        *JOB_ARGUMENTS, replace(ENGINE, default="local", argument_default="local"), *CHECKPOINT.options
+    )
+    template_fields = (
+        *DeltaJobOperator.template_fields,
+        "policy",
+        "top_format",
+        "full",
+        "if_due",
+        "compact_log",
+        "cleanup_log",
+        "repair_checksum",
+    )
 
-    if TYPE_CHECKING:
-        table: str
-        delta_conn_id: str | None
-        spark_conn_id: str
-        engine: str
-        memory_limit: int | str
-        parallelism: int | str | None
-        executor_credentials: str
-        spark_conf: dict[str, Any] | None
-        spark_binary: str | None
-        deploy_mode: str | None
-        cluster_application: str | None
-        emit_events: str | None
-        asset_alias: str | None
-        emit_data_asset: bool | str
-        policy: str | None
-        top_format: str | None
-        full: bool | str
-        if_due: bool | str
-        compact_log: bool | str
-        cleanup_log: bool | str
-        repair_checksum: bool | str
-
-        def __init__(
-            self,
-            *,
-            table: str,
-            delta_conn_id: str | None = None,
-            spark_conn_id: str = "spark_default",
-            engine: str = "local",
-            dry_run: bool | str = False,
-            memory_limit: int | str = "1GiB",
-            parallelism: int | str | None = None,
-            executor_credentials: str = "job",
-            spark_conf: dict[str, Any] | None = None,
-            spark_binary: str | None = None,
-            deploy_mode: str | None = None,
-            cluster_application: str | None = None,
-            emit_events: str | None = None,
-            asset_alias: str | None = None,
-            emit_data_asset: bool | str = False,
-            policy: str | None = None,
-            top_format: str | None = None,
-            full: bool | str = False,
-            if_due: bool | str = True,
-            compact_log: bool | str = False,
-            cleanup_log: bool | str = False,
-            repair_checksum: bool | str = False,
-            deferrable: bool | None = None,
-            launcher: DriverLauncher | None = None,
-            **kwargs: Any,
-        ) -> None: ...
+    def __init__(
+        self,
+        *,
+        engine: str = "local",
+        policy: str | None = None,
+        top_format: str | None = None,
+        full: bool | str = False,
+        if_due: bool | str = True,
+        compact_log: bool | str = False,
+        cleanup_log: bool | str = False,
+        repair_checksum: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(engine=engine, **kwargs)
+        self.policy = policy
+        self.top_format = top_format
+        self.full = full
+        self.if_due = if_due
+        self.compact_log = compact_log
+        self.cleanup_log = cleanup_log
+        self.repair_checksum = repair_checksum
+        self.check_known()

@@ -6,15 +6,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, leading_links
-from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
-from airflow_delta.operators.failure import airflow_exception, raise_for_error
+from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, by_attribute
+from airflow_delta.operators.reporting.failure import airflow_exception, raise_for_error
 from airflow_delta.runners.job_environment import job_environment
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobLost
 from airflow_delta.runners.local import end_process_group, what_ended
@@ -33,11 +33,20 @@ _LAST_LINES = 20
 class DeltaDoctorOperator(CheckedArguments, BaseOperator):
     """Examines whether jobs could do their work: libraries, the rights on the table's store, clocks and, if asked for, Spark.
 
-    The examination is that of ``delta-maintenance doctor``, in a process beside the task. The XCom is its document, also when a
+    ``delta-maintenance doctor`` makes the examination, in a process beside the task. The XCom is its document, also when a
     check has failed and the task fails.
+
+    :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
+        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+    :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
+        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+    :param spark_conn_id: connection of a Spark whose machines are examined, too; the session is opened beside the task. Default: no
+        Spark is looked at. (templated)
+    :param executor_credentials: credentials of Spark's executors: ``job``: the credentials of the task are sent to them;
+        ``ambient``: each executor uses the identity of its machine. (templated)
     """
 
-    own_arguments: ClassVar[Sequence[Option]] = (
+    arguments = by_attribute(
         TABLE,
         DELTA_CONN_ID,
         Option(
@@ -48,26 +57,27 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
         ),
         EXECUTOR_CREDENTIALS,
     )
+    template_fields = ("table", "delta_conn_id", "spark_conn_id", "executor_credentials")
     ui_color = "#e3f4f7"
     operator_extra_links = (TableLink(),)
 
     _process: subprocess.Popen[str] | None = None
 
-    if TYPE_CHECKING:
-        table: str
-        delta_conn_id: str | None
-        spark_conn_id: str | None
-        executor_credentials: str
-
-        def __init__(
-            self,
-            *,
-            table: str,
-            delta_conn_id: str | None = None,
-            spark_conn_id: str | None = None,
-            executor_credentials: str = "job",
-            **kwargs: Any,
-        ) -> None: ...
+    def __init__(
+        self,
+        *,
+        table: str,
+        delta_conn_id: str | None = None,
+        spark_conn_id: str | None = None,
+        executor_credentials: str = "job",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.delta_conn_id = delta_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.executor_credentials = executor_credentials
+        self.check_known()
 
     def execute(self, context: Context) -> dict[str, Any]:
         with leading_links(self):

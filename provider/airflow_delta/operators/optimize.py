@@ -2,110 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_delta.operators.base import DeltaJobOperator
+from airflow_delta.operators.arguments import by_attribute
+from airflow_delta.operators.base import JOB_ARGUMENTS
+from airflow_delta.operators.rewrite import DeltaRewriteOperator
 from delta_maintenance.optimize.options import OPTIMIZE
 
-if TYPE_CHECKING:
-    from airflow_delta.runners.driver import DriverLauncher
 
-
-class DeltaOptimizeOperator(DeltaJobOperator):
+class DeltaOptimizeOperator(DeltaRewriteOperator):
     """Compacts the files of a Delta table. No row changes, and readers and writers need not stop.
 
-    The XCom is the job's report: ``status``, ``version``, and ``metrics`` named as Spark names them.
+    The XCom is the job's report: ``status``, ``version``, and ``metrics`` named as Spark names them. The operator also takes the
+    arguments of :class:`~airflow_delta.operators.rewrite.DeltaRewriteOperator`.
+
+    :param min_file_size: size below which a file is compacted; default: 3/4 of the target size. (templated)
+    :param max_file_size: size above which a file is split into files of the target size; default: no file is split. (templated)
+    :param full: switch to rewrite every selected file, except those that an earlier run wrote with the same settings. (templated)
+    :param zorder_by: columns of which rows with like values get into the same files, along a Z-order curve; default: no Z-order.
+        (templated)
+    :param layout: way to put rows with like values of the columns of ``by`` into the same files: ``kd``, a tree of quantiles,
+        ``hilbert`` or ``zorder``, along a curve; or ``pack``: small files are only put together. Default: a clustered table is
+        clustered, any other is packed. (templated)
+    :param by: columns of ``layout``. (templated)
+    :param seal_size: size above which groups of clustered files in a clustered table are left alone; default: 100GiB, as in
+        Spark. (templated)
+    :param own_cubes: switch to cluster a table for ourselves: OPTIMIZE of Delta Lake on Spark leaves the new files alone, unless
+        it is FULL. (templated)
     """
 
     operation = OPTIMIZE
+    arguments = by_attribute(*JOB_ARGUMENTS, *OPTIMIZE.options)
+    template_fields = (
+        *DeltaRewriteOperator.template_fields,
+        "min_file_size",
+        "max_file_size",
+        "full",
+        "zorder_by",
+        "layout",
+        "by",
+        "seal_size",
+        "own_cubes",
+    )
 
-    if TYPE_CHECKING:
-        table: str
-        delta_conn_id: str | None
-        spark_conn_id: str
-        engine: str
-        memory_limit: int | str
-        parallelism: int | str | None
-        executor_credentials: str
-        spark_conf: dict[str, Any] | None
-        spark_binary: str | None
-        deploy_mode: str | None
-        cluster_application: str | None
-        emit_events: str | None
-        asset_alias: str | None
-        emit_data_asset: bool | str
-        where: str | None
-        target_size: int | str | None
-        min_file_size: int | str | None
-        max_file_size: int | str | None
-        max_deleted_rows_ratio: float | str | None
-        full: bool | str
-        zorder_by: str | list[str] | None
-        layout: str | None
-        by: str | list[str] | None
-        seal_size: int | str | None
-        own_cubes: bool | str
-        max_bytes: int | str | None
-        max_files: int | str | None
-        max_duration: int | str | None
-        quiet_minutes: int | str | None
-        hot_partitions: str | None
-        batch_size: int | str | None
-        rewrite: str | None
-        verify: str | None
-        on_broken_source: str | None
-        remap: bool | str
-        commit_when: str | None
-        max_wait: int | str | None
-        after_max_wait: str | None
-        output_uri: str | None
-        approved_plan: Any
-
-        def __init__(
-            self,
-            *,
-            table: str,
-            delta_conn_id: str | None = None,
-            spark_conn_id: str = "spark_default",
-            engine: str = "auto",
-            dry_run: bool | str = False,
-            memory_limit: int | str = "1GiB",
-            parallelism: int | str | None = None,
-            executor_credentials: str = "job",
-            spark_conf: dict[str, Any] | None = None,
-            spark_binary: str | None = None,
-            deploy_mode: str | None = None,
-            cluster_application: str | None = None,
-            emit_events: str | None = None,
-            asset_alias: str | None = None,
-            emit_data_asset: bool | str = False,
-            where: str | None = None,
-            target_size: int | str | None = None,
-            min_file_size: int | str | None = None,
-            max_file_size: int | str | None = None,
-            max_deleted_rows_ratio: float | str | None = None,
-            full: bool | str = False,
-            zorder_by: str | list[str] | None = None,
-            layout: str | None = None,
-            by: str | list[str] | None = None,
-            seal_size: int | str | None = None,
-            own_cubes: bool | str = False,
-            max_bytes: int | str | None = None,
-            max_files: int | str | None = None,
-            max_duration: int | str | None = None,
-            quiet_minutes: int | str | None = None,
-            hot_partitions: str | None = None,
-            batch_size: int | str | None = None,
-            rewrite: str | None = None,
-            verify: str | None = None,
-            on_broken_source: str | None = None,
-            remap: bool | str = False,
-            commit_when: str | None = None,
-            max_wait: int | str | None = None,
-            after_max_wait: str | None = None,
-            output: str | None = None,
-            approved_plan: Any = None,
-            deferrable: bool | None = None,
-            launcher: DriverLauncher | None = None,
-            **kwargs: Any,
-        ) -> None: ...
+    def __init__(
+        self,
+        *,
+        min_file_size: int | str | None = None,
+        max_file_size: int | str | None = None,
+        full: bool | str = False,
+        zorder_by: str | list[str] | None = None,
+        layout: str | None = None,
+        by: str | list[str] | None = None,
+        seal_size: int | str | None = None,
+        own_cubes: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.min_file_size = min_file_size
+        self.max_file_size = max_file_size
+        self.full = full
+        self.zorder_by = zorder_by
+        self.layout = layout
+        self.by = by
+        self.seal_size = seal_size
+        self.own_cubes = own_cubes
+        self.check_known()

@@ -2,80 +2,89 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from airflow_delta.operators.base import DeltaJobOperator
+from airflow_delta.operators.arguments import by_attribute
+from airflow_delta.operators.base import JOB_ARGUMENTS, DeltaJobOperator
 from delta_maintenance.vacuum.options import VACUUM
-
-if TYPE_CHECKING:
-    from airflow_delta.runners.driver import DriverLauncher
 
 
 class DeltaVacuumOperator(DeltaJobOperator):
     """Deletes files below a Delta table's root that no version in retention needs. No row changes.
 
-    The XCom is the job's report: ``status``, ``version``, ``metrics`` with files and bytes, and ``plan`` with the reasons.
+    The XCom is the job's report: ``status``, ``version``, ``metrics`` with files and bytes, and ``plan`` with the reasons. The
+    operator also takes the arguments of :class:`~airflow_delta.operators.base.DeltaJobOperator`.
+
+    :param retain_hours: hours for which files that were needed are kept; default: the table's
+        ``delta.deletedFileRetentionDuration``, else 168. (templated)
+    :param retention_check: switch to refuse a retention that is shorter than the table's. (templated)
+    :param where: SQL predicate on partition columns; only partitions for which it is true are cleaned. Default: every partition.
+        (templated)
+    :param lite: switch to delete what the log has removed since the last vacuum, without a listing and without orphans.
+        (templated)
+    :param inventory: address of a listing to take the files from: Parquet, CSV, or the ``manifest.json`` of an S3 Inventory;
+        default: the table is listed. (templated)
+    :param require_proof: switch to refuse where the log cannot prove which files have to stay. (templated)
+    :param neighbours: reaction to tables of other formats, other Delta tables or checkpoints of streams below the root:
+        ``refuse``, or ``keep``: they stay, and the vacuum goes on; default: ``refuse``. (templated)
+    :param output: address of a new file for every path, one JSON object a line. (templated)
+    :param approved_plan: plan of a dry run that was approved: nothing that expired later is deleted, and nothing if the plan has
+        grown. (templated)
+    :param quarantine: switch to move files to a hidden directory instead of deleting them; on an object store every file is
+        copied. (templated)
+    :param purge_quarantine_hours: hours in quarantine after which files are deleted; default: nothing of a quarantine is deleted.
+        (templated)
     """
 
     operation = VACUUM
+    arguments = by_attribute(*JOB_ARGUMENTS, *VACUUM.options)
+    template_fields = (
+        *DeltaJobOperator.template_fields,
+        "retain_hours",
+        "retention_check",
+        "where",
+        "lite",
+        "inventory",
+        "require_proof",
+        "neighbours",
+        "output_uri",
+        "approved_plan",
+        "quarantine",
+        "purge_quarantine_hours",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **DeltaJobOperator.template_fields_renderers,
+        "where": "sql",
+        "approved_plan": "json",
+    }
 
-    if TYPE_CHECKING:
-        table: str
-        delta_conn_id: str | None
-        spark_conn_id: str
-        engine: str
-        memory_limit: int | str
-        parallelism: int | str | None
-        executor_credentials: str
-        spark_conf: dict[str, Any] | None
-        spark_binary: str | None
-        deploy_mode: str | None
-        cluster_application: str | None
-        emit_events: str | None
-        asset_alias: str | None
-        emit_data_asset: bool | str
-        retain_hours: float | str | None
-        retention_check: bool | str
-        where: str | None
-        lite: bool | str
-        inventory: str | None
-        require_proof: bool | str
-        neighbours: str | None
-        output_uri: str | None
-        approved_plan: Any
-        quarantine: bool | str
-        purge_quarantine_hours: float | str | None
-
-        def __init__(
-            self,
-            *,
-            table: str,
-            delta_conn_id: str | None = None,
-            spark_conn_id: str = "spark_default",
-            engine: str = "auto",
-            dry_run: bool | str = False,
-            memory_limit: int | str = "1GiB",
-            parallelism: int | str | None = None,
-            executor_credentials: str = "job",
-            spark_conf: dict[str, Any] | None = None,
-            spark_binary: str | None = None,
-            deploy_mode: str | None = None,
-            cluster_application: str | None = None,
-            emit_events: str | None = None,
-            asset_alias: str | None = None,
-            emit_data_asset: bool | str = False,
-            retain_hours: float | str | None = None,
-            retention_check: bool | str = True,
-            where: str | None = None,
-            lite: bool | str = False,
-            inventory: str | None = None,
-            require_proof: bool | str = False,
-            neighbours: str | None = None,
-            output: str | None = None,
-            approved_plan: Any = None,
-            quarantine: bool | str = False,
-            purge_quarantine_hours: float | str | None = None,
-            deferrable: bool | None = None,
-            launcher: DriverLauncher | None = None,
-            **kwargs: Any,
-        ) -> None: ...
+    def __init__(
+        self,
+        *,
+        retain_hours: float | str | None = None,
+        retention_check: bool | str = True,
+        where: str | None = None,
+        lite: bool | str = False,
+        inventory: str | None = None,
+        require_proof: bool | str = False,
+        neighbours: str | None = None,
+        output: str | None = None,
+        approved_plan: Any = None,
+        quarantine: bool | str = False,
+        purge_quarantine_hours: float | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.retain_hours = retain_hours
+        self.retention_check = retention_check
+        self.where = where
+        self.lite = lite
+        self.inventory = inventory
+        self.require_proof = require_proof
+        self.neighbours = neighbours
+        # `output` is Airflow's: the reference to the task's XCom.
+        self.output_uri = output
+        self.approved_plan = approved_plan
+        self.quarantine = quarantine
+        self.purge_quarantine_hours = purge_quarantine_hours
+        self.check_known()

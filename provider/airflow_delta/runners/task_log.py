@@ -1,7 +1,7 @@
 """Writes to the log of a task what its job does and has done.
 
-The words are those of the command line: :class:`~delta_maintenance.progress.ProgressThrottle` makes the lines of progress, and
-:mod:`delta_maintenance.text.report` those of the report.
+The command line writes the same lines: :class:`~delta_maintenance.progress.ProgressThrottle` makes the lines of progress, and
+:mod:`delta_maintenance.text.report` the lines of the report.
 """
 
 from __future__ import annotations

@@ -9,19 +9,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
-from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments
-from airflow_delta.operators.failure import with_connection
+from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, by_attribute
 from airflow_delta.operators.monitoring import report_sight
+from airflow_delta.operators.reporting.failure import with_connection
 from airflow_delta.triggers.deferral import deferral_timeout
 from delta_log.printable import printable
 from delta_maintenance.fast_start import convert_without_pandas
-from delta_maintenance.options import Option
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,25 +32,33 @@ if TYPE_CHECKING:
 class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
     """Waits for something about one Delta table.
 
-    :param deferrable: wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
+    :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
+        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+    :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
+        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+    :param deferrable: switch to wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
+    :param poke_interval: seconds between two looks at the table.
 
-    `poke_interval`, `timeout`, `mode`, `soft_fail` and the others are Airflow's own. A deferred sensor ends at the earlier of
+    `timeout`, `mode`, `soft_fail` and the others are Airflow's own. A deferred sensor ends at the earlier of
     `timeout` and `execution_timeout`, but not in the first fifteen seconds.
     """
 
-    own_arguments: ClassVar[Sequence[Option]] = (TABLE, DELTA_CONN_ID)
+    arguments = by_attribute(TABLE, DELTA_CONN_ID)
+    template_fields: Sequence[str] = ("table", "delta_conn_id")
     ui_color = "#e3f4f7"
-
-    table: str
 
     def __init__(
         self,
         *,
+        table: str,
+        delta_conn_id: str | None = None,
         deferrable: bool | None = None,
         poke_interval: timedelta | float = 30,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
+        self.table = table
+        self.delta_conn_id = delta_conn_id
         self.deferrable = (
             conf.getboolean("operators", "default_deferrable", fallback=False)
             if deferrable is None

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_delta.operators.arguments import by_attribute
+from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.table_measure import TableMeasureSensor
 from airflow_delta.triggers.deletion_vector_ratio import DeltaDeletionVectorRatioTrigger
 from delta_maintenance.options import Count, Option, Ratio, Size, Switch
 
-if TYPE_CHECKING:
-    from datetime import timedelta
-
 
 class DeltaDeletionVectorRatioSensor(TableMeasureSensor):
-    """Waits until deleted rows pass a limit; the XCom names the partitions, and a ``where`` for the purge of them."""
+    """Waits until deleted rows pass a limit; the XCom names the partitions, and a ``where`` for the purge of them.
 
-    own_arguments = (
+    The sensor also takes the arguments of :class:`~airflow_delta.sensors.base.DeltaTableSensor`.
+
+    :param ratio: limit for the share of deleted rows; ``None``: no such limit. (templated)
+    :param file_ratio: share of hidden rows from which on a file counts for the next two limits. (templated)
+    :param files: limit for the number of such files. (templated)
+    :param size: limit for the size of such files together, such as 10GiB. (templated)
+    :param per_partition: switch to measure each partition by itself, instead of the table as a whole. (templated)
+    """
+
+    arguments = by_attribute(
+        *DeltaTableSensor.arguments.values(),
         Option(
             "ratio",
             Ratio(),
@@ -39,30 +48,32 @@ class DeltaDeletionVectorRatioSensor(TableMeasureSensor):
             argument_default=True,
         ),
     )
+    template_fields = (
+        *DeltaTableSensor.template_fields,
+        "ratio",
+        "file_ratio",
+        "files",
+        "size",
+        "per_partition",
+    )
 
-    if TYPE_CHECKING:
-        table: str
-        delta_conn_id: str | None
-        ratio: float | str | None
-        file_ratio: float | str
-        files: int | str | None
-        size: int | str | None
-        per_partition: bool | str
-
-        def __init__(
-            self,
-            *,
-            table: str,
-            delta_conn_id: str | None = None,
-            ratio: float | str | None = 0.1,
-            file_ratio: float | str = 0.1,
-            files: int | str | None = None,
-            size: int | str | None = None,
-            per_partition: bool | str = True,
-            deferrable: bool | None = None,
-            poke_interval: timedelta | float = 30,
-            **kwargs: Any,
-        ) -> None: ...
+    def __init__(
+        self,
+        *,
+        ratio: float | str | None = 0.1,
+        file_ratio: float | str = 0.1,
+        files: int | str | None = None,
+        size: int | str | None = None,
+        per_partition: bool | str = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.ratio = ratio
+        self.file_ratio = file_ratio
+        self.files = files
+        self.size = size
+        self.per_partition = per_partition
+        self.check_known()
 
     def trigger(self) -> DeltaDeletionVectorRatioTrigger:
         return DeltaDeletionVectorRatioTrigger(

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from airflow_delta.operators.arguments import by_attribute
+from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.table_measure import TableMeasureSensor
 from airflow_delta.triggers.table_health import DeltaTableHealthTrigger
 from delta_maintenance.options import Count, Option, Size
 
-if TYPE_CHECKING:
-    from datetime import timedelta
-
 
 class DeltaTableHealthSensor(TableMeasureSensor):
-    """Waits until a table has more of something than a limit; the XCom has the counts, and which limits they pass."""
+    """Waits until a table has more of something than a limit; the XCom has the counts, and which limits they pass.
 
-    own_arguments = (
+    The sensor also takes the arguments of :class:`~airflow_delta.sensors.base.DeltaTableSensor`.
+
+    :param small_files: most files smaller than ``small_file_size`` that OPTIMIZE may find to merge. (templated)
+    :param small_file_size: size below which a file is small. (templated)
+    :param commits_since_checkpoint: most commits that may follow the newest checkpoint; every reader replays them. (templated)
+    :param tombstones: most removed files that the log may still name. (templated)
+    """
+
+    arguments = by_attribute(
+        *DeltaTableSensor.arguments.values(),
         Option(
             "small_files",
             Count("files"),
@@ -30,28 +38,29 @@ class DeltaTableHealthSensor(TableMeasureSensor):
         ),
         Option("tombstones", Count("files"), "most removed files that the log may still name"),
     )
+    template_fields = (
+        *DeltaTableSensor.template_fields,
+        "small_files",
+        "small_file_size",
+        "commits_since_checkpoint",
+        "tombstones",
+    )
 
-    if TYPE_CHECKING:
-        table: str
-        delta_conn_id: str | None
-        small_files: int | str | None
-        small_file_size: int | str
-        commits_since_checkpoint: int | str | None
-        tombstones: int | str | None
-
-        def __init__(
-            self,
-            *,
-            table: str,
-            delta_conn_id: str | None = None,
-            small_files: int | str | None = None,
-            small_file_size: int | str = "32MiB",
-            commits_since_checkpoint: int | str | None = None,
-            tombstones: int | str | None = None,
-            deferrable: bool | None = None,
-            poke_interval: timedelta | float = 30,
-            **kwargs: Any,
-        ) -> None: ...
+    def __init__(
+        self,
+        *,
+        small_files: int | str | None = None,
+        small_file_size: int | str = "32MiB",
+        commits_since_checkpoint: int | str | None = None,
+        tombstones: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.small_files = small_files
+        self.small_file_size = small_file_size
+        self.commits_since_checkpoint = commits_since_checkpoint
+        self.tombstones = tombstones
+        self.check_known()
 
     def check_known(self) -> None:
         if self.small_files is None and self.commits_since_checkpoint is None and self.tombstones is None:

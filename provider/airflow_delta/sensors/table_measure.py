@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 class TableMeasureSensor(DeltaTableSensor):
     """Waits until something about a table passes a limit; the XCom is what was found."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._measure: TableMeasure | None = None
+    _measure: TableMeasure | None = None
 
     def trigger(self) -> TableMeasureTrigger:
         raise NotImplementedError

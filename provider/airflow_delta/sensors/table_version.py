@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_delta.operators.arguments import Members
+from airflow_delta.operators.arguments import Members, by_attribute
 from airflow_delta.sensors.base import DeltaTableSensor
 from airflow_delta.sensors.baseline import Baselines
 from airflow_delta.triggers.table_version import DeltaTableVersionTrigger
@@ -36,8 +36,6 @@ _NOT_AWAITED = "other commits would end the wait than the ones that were meant"
 class _Version(Kind):
     """A version of a table; -1 stands for what was before the first."""
 
-    annotation = "int | str"
-
     def read(self, value: Any) -> int:
         version = -1 if text_of(value).strip() == "-1" else whole_number(value)
         if version is None:
@@ -51,8 +49,6 @@ class _Start(_Version):
 
 
 class _Moment(Kind):
-    annotation = "datetime | str"
-
     def read(self, value: Any) -> datetime:
         try:
             moment = value if isinstance(value, datetime) else datetime.fromisoformat(text_of(value).strip())
@@ -66,8 +62,6 @@ class _Moment(Kind):
 
 
 class _Transaction(Kind):
-    annotation = "tuple[str, int]"
-
     def read(self, value: Any) -> tuple[str, int]:
         if isinstance(value, Sequence) and len(value) == 2:
             app_id, version = value
@@ -78,16 +72,10 @@ class _Transaction(Kind):
 
 
 class _Names(Kind):
-    annotation = "Sequence[str]"
-
     def read(self, value: Any) -> list[str]:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise ValueError(f"{shown(value)} is not a list of names.")  # noqa: TRY004 - as other kinds do
         return [str(member) for member in value]
-
-
-class _Partitions(Members):
-    annotation = "Mapping[str, Any]"
 
 
 class DeltaTableVersionSensor(DeltaTableSensor):
@@ -95,9 +83,25 @@ class DeltaTableVersionSensor(DeltaTableSensor):
 
     By default it waits for data that is newer than where the previous successful run of this task left off for this
     table, so that the ranges of successive runs join without a gap.
+
+    The sensor also takes the arguments of :class:`~airflow_delta.sensors.base.DeltaTableSensor`.
+
+    :param start_from: start of the first run: ``latest``, ``earliest`` or a version. (templated)
+    :param baseline: version after which commits count, whatever earlier runs saw. (templated)
+    :param version: version to wait for; a later one counts, too. (templated)
+    :param newer_than: moment, with a time zone, at or after which a commit counts. (templated)
+    :param transaction: pair (application id, version): the sensor waits until the table holds that txn or a later one; filters by
+        data do not apply. (templated)
+    :param data_change_only: switch to wait for changes of data, not for maintenance. (templated)
+    :param operations: names of the only operations that count, such as ``["WRITE", "MERGE"]``. (templated)
+    :param partitions: raw value or values for each column of the partitions that a commit must touch to count. (templated)
+    :param min_rows: number of rows that the commits must have together. (templated)
+    :param on_cleaned: reaction to a log that was cleaned past the baseline: ``fail``, or ``continue`` and say so in the XCom.
+        (templated)
     """
 
-    own_arguments = (
+    arguments = by_attribute(
+        *DeltaTableSensor.arguments.values(),
         Option(
             "start_from",
             _Start(),
@@ -133,7 +137,7 @@ class DeltaTableVersionSensor(DeltaTableSensor):
         Option("operations", _Names(), 'count only these, such as ["WRITE", "MERGE"]', absence=_NOT_AWAITED),
         Option(
             "partitions",
-            _Partitions(),
+            Members(),
             "count only commits that touched these: for each column a raw value or several",
             absence=_NOT_AWAITED,
         ),
@@ -145,43 +149,51 @@ class DeltaTableVersionSensor(DeltaTableSensor):
             argument_default="fail",
         ),
     )
-
-    if TYPE_CHECKING:
-        table: str
-        delta_conn_id: str | None
-        start_from: int | str
-        baseline: int | str | None
-        version: int | str | None
-        newer_than: datetime | str | None
-        transaction: tuple[str, int] | None
-        data_change_only: bool | str
-        operations: Sequence[str] | None
-        partitions: Mapping[str, Any] | None
-        min_rows: int | str | None
-        on_cleaned: str
-
-        def __init__(
-            self,
-            *,
-            table: str,
-            delta_conn_id: str | None = None,
-            start_from: int | str = "latest",
-            baseline: int | str | None = None,
-            version: int | str | None = None,
-            newer_than: datetime | str | None = None,
-            transaction: tuple[str, int] | None = None,
-            data_change_only: bool | str = True,
-            operations: Sequence[str] | None = None,
-            partitions: Mapping[str, Any] | None = None,
-            min_rows: int | str | None = None,
-            on_cleaned: str = "fail",
-            deferrable: bool | None = None,
-            poke_interval: timedelta | float = 30,
-            **kwargs: Any,
-        ) -> None: ...
+    template_fields = (
+        *DeltaTableSensor.template_fields,
+        "start_from",
+        "baseline",
+        "version",
+        "newer_than",
+        "transaction",
+        "data_change_only",
+        "operations",
+        "partitions",
+        "min_rows",
+        "on_cleaned",
+    )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"partitions": "json"}
 
     _wait: TableWait | None = None
     _trigger: DeltaTableVersionTrigger | None = None
+
+    def __init__(
+        self,
+        *,
+        start_from: int | str = "latest",
+        baseline: int | str | None = None,
+        version: int | str | None = None,
+        newer_than: datetime | str | None = None,
+        transaction: tuple[str, int] | None = None,
+        data_change_only: bool | str = True,
+        operations: Sequence[str] | None = None,
+        partitions: Mapping[str, Any] | None = None,
+        min_rows: int | str | None = None,
+        on_cleaned: str = "fail",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.start_from = start_from
+        self.baseline = baseline
+        self.version = version
+        self.newer_than = newer_than
+        self.transaction = transaction
+        self.data_change_only = data_change_only
+        self.operations = operations
+        self.partitions = partitions
+        self.min_rows = min_rows
+        self.on_cleaned = on_cleaned
+        self.check_known()
 
     def look(self, context: Context) -> Outcome | None:
         from airflow_delta.triggers.table_wait import refusal

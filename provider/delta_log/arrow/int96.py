@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from delta_log.arrow.leaves import leaves
+from delta_log.arrow.arrays import leaves
 from delta_log.errors import UnsupportedFeature
 
 _FIRST_MICROSECOND = -210_866_716_800_000_000  # of Julian day 1

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from delta_log.catalog.entry import CatalogEntry
-from delta_log.catalog.table_name import TableName
+from delta_log.catalog.table_name import CatalogEntry, TableName
 from delta_log.errors import InvalidRequest, NoCredentials, NotInCatalog, StorageError
 from delta_log.storage.access_denied import denied, identity_of
 from delta_log.storage.assumed_role import REFUSALS, renewing_session

@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from delta_log.catalog.entry import CatalogEntry
-from delta_log.catalog.table_name import TableName
+from delta_log.catalog.table_name import CatalogEntry, TableName
 from delta_log.errors import (
     AccessDenied,
     DeltaLogError,

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from delta_log.catalog.entry import CatalogEntry
-from delta_log.catalog.table_name import TableName
+from delta_log.catalog.table_name import CatalogEntry, TableName
 from delta_log.errors import NotDelta
 from delta_log.storage.schemes import kind_of, opened_kind, scheme_of
 from delta_log.storage.table_uri import is_name, one_spelling

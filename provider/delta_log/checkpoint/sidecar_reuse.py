@@ -28,11 +28,11 @@ from delta_log.log.actions import Sidecar
 from delta_log.log.checkpoint_reader import CheckpointReader
 from delta_log.log.log_replay import ReplayedCommits
 from delta_log.log.log_segment import find_log_segment, list_log
-from delta_log.snapshot.completed_actions import complete_adds
 from delta_log.snapshot.live_files import FileActions
+from delta_log.snapshot.replayed_log import complete_adds
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_log.table_config.retention import log_retention_ms, readable
+from delta_log.table_config.properties import log_retention_ms, readable
 
 if TYPE_CHECKING:
     import numpy.typing as npt

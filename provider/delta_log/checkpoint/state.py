@@ -24,13 +24,13 @@ from delta_log.log.actions import Action, DomainMetadata, Metadata, Protocol, Se
 from delta_log.log.checkpoint_reader import OtherActions
 from delta_log.log.data_path import decode_paths
 from delta_log.log.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
-from delta_log.snapshot.completed_actions import (
+from delta_log.snapshot.replayed_log import (
     complete_adds,
     complete_metadata,
     complete_removes,
 )
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.table_config.retention import deleted_file_retention_ms, transaction_retention_ms
+from delta_log.table_config.properties import deleted_file_retention_ms, transaction_retention_ms
 
 FileAction = Literal["add", "remove"]
 #: The columns of :mod:`~delta_log.log.file_columns` that a checkpoint holds.

@@ -30,7 +30,7 @@ from delta_log.storage.storage import Storage, filled_from
 from delta_log.table_config.schema import StructField, arrow_field
 from parquet_parts.chunk_template import DELTAS
 from parquet_parts.footer import FileEnd, Footer, RowGroup, read_end
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 _PAGE_BYTES = 1 << 20
 #: A file of at most this size is read at once, if it was closed until its turn came: then most of it is wanted.

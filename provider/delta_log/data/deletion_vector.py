@@ -12,17 +12,41 @@ the descriptor itself. A *file* packs several vectors, each with its size and CR
 
 from __future__ import annotations
 
+import base64
 import struct
 import uuid
 import zlib
 from collections.abc import Sequence
 
 from delta_log.data.row_bitmap import RowBitmap
-from delta_log.data.z85 import decode_z85, encode_z85
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
 from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import ExternalFile, Location, resolve
 from delta_log.storage.storage import Storage
+
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_RFC1924 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_Z85 = bytes.maketrans(_RFC1924, _Z85)
+# A character that is not Z85 becomes NUL, which the decoder refuses.
+_FROM_Z85 = bytes(_RFC1924[_Z85.index(byte)] if byte in _Z85 else 0 for byte in range(256))
+
+
+def encode_z85(data: bytes) -> str:
+    """Encode bytes, whose number must be a multiple of four."""
+    if len(data) % 4:
+        raise ValueError(f"Z85 encodes four bytes at a time, and these are {len(data)}")
+    return base64.b85encode(data).translate(_TO_Z85).decode("ascii")
+
+
+def decode_z85(text: str) -> bytes:
+    """Decode a text.
+
+    :raises ValueError: it is not Z85.
+    """
+    if len(text) % 5:
+        raise ValueError(f"Z85 comes in groups of five characters, and these are {len(text)}")
+    return base64.b85decode(text.encode("ascii").translate(_FROM_Z85))
+
 
 FILE_VERSION = 1
 

@@ -15,7 +15,7 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField
 from parquet_parts.concatenated_file import CannotGather, FileGatherer
 from parquet_parts.footer import MAGIC
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 #: The bytes of files that are in memory at once are usually fewer.
 _USUAL_BYTES = 24 << 20

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from delta_log.arrow.leaves import leaves
+from delta_log.arrow.arrays import leaves
 from delta_log.errors import UnsupportedFeature
 
 _LEGACY_DATE_KEY, _LEGACY_INT96_KEY = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"

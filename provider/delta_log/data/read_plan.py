@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from parquet_parts.chunk_template import DATA_PAGE, DELTA_BYTE_ARRAY, DICTIONARIES, DICTIONARY_PAGE
-from parquet_parts.dictionary_page import HEADER_BYTES, Dictionary, dictionary_of_header
 from parquet_parts.footer import ColumnChunk, RowGroup
+from parquet_parts.page import DICTIONARY_HEADER_BYTES, Dictionary, dictionary_of_header
 
 #: The most rows of a batch: enough for vectorised work, and little memory even with many columns.
 BATCH_ROWS = 1 << 16
@@ -192,7 +192,7 @@ def _dictionary_of(chunk: ColumnChunk, read_at: ReadAt | None) -> Dictionary | N
         return None
     # Spark before 3.2 writes no offset of the dictionary page: its first data page is the dictionary page.
     start = chunk.number(DICTIONARY_PAGE) or chunk.required_number(DATA_PAGE)
-    return dictionary_of_header(read_at(HEADER_BYTES, start))
+    return dictionary_of_header(read_at(DICTIONARY_HEADER_BYTES, start))
 
 
 def is_within(path: str, names: Collection[str]) -> bool:

@@ -38,7 +38,7 @@ def identities_of(keys: pa.Array, vectors: pa.StructArray) -> pa.Array:
 
 
 def deletion_vector_ids(vectors: VectorColumn, text_type: pa.DataType | None = None) -> VectorColumn:
-    """:func:`~delta_log.log.deletion_vector_id.deletion_vector_id` of a column; the empty text where there is no vector.
+    """:func:`~delta_log.log.actions.deletion_vector_id` of a column; the empty text where there is no vector.
 
     :param text_type: ``string`` (the default) or ``large_string``.
     """

@@ -16,7 +16,6 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 
 from delta_log.errors import CorruptLog
-from delta_log.log.deletion_vector_id import deletion_vector_id
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -199,3 +198,9 @@ def decode_actions(data: bytes, path: str) -> list[Action]:
 def encode_actions(actions: Iterable[Action]) -> bytes:
     """The body of a commit: one action a line."""
     return b"\n".join(_ENCODER.encode(action) for action in actions) + b"\n"
+
+
+def deletion_vector_id(storage_type: str, path_or_inline_dv: str, offset: int | None) -> str:
+    """``uab^-aqEH.-t@S}K{vb[*k^@4``: storage type, path or inline vector, and ``@`` with the offset where there is one."""
+    at = "" if offset is None else f"@{offset}"
+    return f"{storage_type}{path_or_inline_dv}{at}"

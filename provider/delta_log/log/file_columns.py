@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.log.actions import MAX_ROW_ID, Add, Remove
 from delta_log.log.struct_stats import stats_of_struct
 

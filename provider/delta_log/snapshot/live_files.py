@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
+from delta_log.arrow.arrays import arrow_array
 from delta_log.arrow.key_prefilter import KeyMarks
-from delta_log.arrow.numpy_values import arrow_array
 from delta_log.errors import OTHER_COMMIT, CorruptLog
 from delta_log.log.action_columns import action_table, identities_in, identities_of, keys_in
 from delta_log.log.data_path import decode_paths

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.errors import InvalidPartitionValue, InvalidRequest
 from delta_log.table_config.partition_values import are_unreadable, parse_column
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType

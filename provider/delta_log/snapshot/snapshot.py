@@ -40,11 +40,11 @@ from delta_log.stats.file_stats import NUM_INDEXED_COLUMNS, StatsColumn, stats_c
 from delta_log.stats.stats_columns import parse_stats_column, stats_type
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
-from delta_log.table_config.column_mapping import mapping_mode
 from delta_log.table_config.schema import (
     PrimitiveType,
     StructType,
     leaf_types,
+    mapping_mode,
     parse_schema,
     selected_arrow_schema,
 )

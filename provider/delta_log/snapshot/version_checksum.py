@@ -16,15 +16,14 @@ from delta_log.errors import CorruptLog, NotAFile
 from delta_log.log.actions import DomainMetadata, Int64, Metadata, Protocol, SetTransaction
 from delta_log.log.file_names import checksum_key
 from delta_log.snapshot.commit_info import ICT_ENABLED
-from delta_log.snapshot.completed_actions import complete_metadata
 from delta_log.snapshot.counts import Counts
+from delta_log.snapshot.replayed_log import complete_metadata
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.file_histogram import SIZE_BOUNDARIES
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation, supports
-from delta_log.table_config.properties import flag
-from delta_log.table_config.retention import TRANSACTION_RETENTION
+from delta_log.table_config.properties import TRANSACTION_RETENTION, flag
 
 
 class Histogram(msgspec.Struct):

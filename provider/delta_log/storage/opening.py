@@ -5,13 +5,14 @@ The class of a store is loaded by its entry there. S3 alone is named here, since
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage.schemes import S3, kind_of, opened_kind, scheme_of
+from delta_log.storage.schemes import S3, kind_of, opened_kind, scheme_of, store_of
 from delta_log.storage.storage import Storage
 from delta_log.storage.table_uri import is_name, local_path, one_spelling, require_no_credentials
 
@@ -94,3 +95,34 @@ def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Sto
     return LockedStorage(
         S3Storage(table_uri, options), DynamoDBLock(table_uri, asked), conditional_put=asked.conditional_put
     )
+
+
+class StoragePool:
+    """Opens storages that share one client for each bucket or container; any thread may use it.
+
+    :param storage_options: as for :func:`~delta_log.storage.opening.open_storage`. The pool drops ``lock``, because its
+        storages are for reading.
+    """
+
+    def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
+        self._options = {name: value for name, value in (storage_options or {}).items() if name != "lock"}
+        self._opened: dict[tuple[str, str], Storage] = {}
+        self._lock = threading.Lock()
+
+    def open(self, table_uri: str) -> Storage:
+        """
+        :raises InvalidRequest: no store has this scheme, or its package is missing.
+        """
+        if is_on_disk(table_uri):
+            return open_storage(table_uri, self._options)
+        store = store_of(table_uri)
+        with self._lock:
+            known = self._opened.get(store)
+            if known is None:
+                known = self._opened[store] = open_storage(table_uri, self._options)
+                return known
+        from delta_log.storage.remote import RemoteStorage
+
+        if isinstance(known, RemoteStorage):
+            return known.beside(table_uri)
+        return open_storage(table_uri, self._options)

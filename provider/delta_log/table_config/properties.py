@@ -7,7 +7,8 @@ A property that is not set gives the default. A property with another kind of va
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from delta_log.errors import InvalidProperty
 
@@ -95,3 +96,38 @@ def interval_ms(properties: Mapping[str, str | None], name: str) -> int | None:
             "interval 30 days",
         )
     return total // 1000
+
+
+DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+LOG_RETENTION = "delta.logRetentionDuration"
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+
+_Result = TypeVar("_Result")
+_DAY_MS = 86_400_000
+_DEFAULT_DELETED_FILE_RETENTION_MS = 7 * _DAY_MS
+_DEFAULT_LOG_RETENTION_MS = 30 * _DAY_MS
+
+
+def deleted_file_retention_ms(properties: Mapping[str, str]) -> int:
+    """How long tombstones, and the files that they name, are kept."""
+    configured = interval_ms(properties, DELETED_FILE_RETENTION)
+    return _DEFAULT_DELETED_FILE_RETENTION_MS if configured is None else configured
+
+
+def log_retention_ms(properties: Mapping[str, str]) -> int:
+    """How long commits and checkpoints are kept."""
+    configured = interval_ms(properties, LOG_RETENTION)
+    return _DEFAULT_LOG_RETENTION_MS if configured is None else configured
+
+
+def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
+    """How long ``txn`` actions are kept; ``None``: for ever, which is the default."""
+    return interval_ms(properties, TRANSACTION_RETENTION)
+
+
+def readable(read: Callable[[Mapping[str, str]], _Result], properties: Mapping[str, str]) -> _Result | None:
+    """Return what one of the functions above returns; ``None``: the property is not a duration."""
+    try:
+        return read(properties)
+    except InvalidProperty:
+        return None

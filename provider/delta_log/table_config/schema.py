@@ -20,7 +20,9 @@ from typing import Any, Union
 import pyarrow as pa
 from msgspec import Struct, field
 
-from delta_log.errors import InvalidMetadata, InvalidRequest, UnsupportedFeature, brief
+from delta_log.errors import InvalidMetadata, InvalidProperty, InvalidRequest, UnsupportedFeature, brief
+from delta_log.log.actions import Protocol
+from delta_log.table_config.features import supports
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
@@ -373,3 +375,17 @@ def storable(struct: StructType) -> StructType:
     if not kept:
         raise UnsupportedFeature(("a struct of nothing but void",), "write files of")
     return StructType(tuple(kept))
+
+
+MODE = "delta.columnMapping.mode"
+MODES = ("none", "name", "id")
+
+
+def mapping_mode(properties: Mapping[str, str | None], protocol: Protocol) -> str:
+    """The mode: ``none``, ``name`` or ``id``."""
+    if not supports(protocol, "columnMapping"):
+        return "none"
+    mode = (properties.get(MODE) or "none").lower()
+    if mode not in MODES:
+        raise InvalidProperty(MODE, mode, f"one of {', '.join(MODES)}", "name")
+    return mode

@@ -31,8 +31,7 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.version_checksum import read_version_checksum
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config import features as table_features
-from delta_log.table_config.column_mapping import mapping_mode
-from delta_log.table_config.schema import parse_schema
+from delta_log.table_config.schema import mapping_mode, parse_schema
 from delta_log.tail.commit_summary import CommitFilter, CommitSummary, summarise
 
 POLLS_PER_LIST = 120

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from delta_log.errors import CommitFailed, DeltaLogError
-from delta_log.log.actions import Add
+from delta_log.log.actions import Add, Remove
+from delta_log.log.data_path import address_of
 from delta_log.printable import printable_logger
 from delta_log.transaction.commit_body import FileGroup, Remap
 from delta_log.transaction.conflict import (
@@ -16,7 +17,51 @@ from delta_log.transaction.conflict import (
     conflicts_of,
     refreshed_row_ids,
 )
-from delta_log.transaction.source_state import SourceStates
+
+SourceFile = Add | Remove
+
+
+class SourceStates(Struct):
+    """The live file actions of each source that a winner has touched.
+
+    :param touched: by the source's key, then by the id of the deletion vector.
+    """
+
+    basis: Basis
+    touched: dict[str, dict[str, SourceFile]]
+
+    @classmethod
+    def of(cls, basis: Basis) -> SourceStates:
+        return cls(basis, {})
+
+    def advance(self, winner: WinningCommit) -> None:
+        """Apply a winner's actions."""
+        for action in winner.actions:
+            if action.remove is not None and (live := self._live(action.remove)) is not None:
+                live.pop(_vector_id(action.remove), None)
+        for action in winner.actions:
+            if action.add is not None and (live := self._live(action.add)) is not None:
+                live[_vector_id(action.add)] = action.add
+
+    def _live(self, file: SourceFile) -> dict[str, SourceFile] | None:
+        key = address_of(file.path, self.basis.table_uri)
+        source = self.basis.sources.get(key)
+        if source is None:
+            return None
+        return self.touched.setdefault(key, {_vector_id(source[1]): source[1]})
+
+    def of_group(self, number: int) -> dict[str, tuple[SourceFile, ...]]:
+        """Return the live actions of a group's touched sources by key; none for a file that is gone."""
+        return {
+            key: tuple(live.values())
+            for key, live in self.touched.items()
+            if self.basis.sources[key][0] == number
+        }
+
+
+def _vector_id(file: SourceFile) -> str:
+    return file.deletionVector.unique_id if file.deletionVector is not None else ""
+
 
 _LOG = printable_logger(__name__)
 

@@ -52,8 +52,7 @@ from delta_log.table_config.row_tracking import DOMAIN, high_water_mark
 from delta_log.transaction.commit_body import Attempt, Change, body_of
 from delta_log.transaction.conflict import Head, WinningCommit
 from delta_log.transaction.post_commit import look_after
-from delta_log.transaction.rebase import Rebase
-from delta_log.transaction.source_state import SourceStates
+from delta_log.transaction.rebase import Rebase, SourceStates
 
 _LOG = printable_logger(__name__)
 _MAX_ATTEMPTS = 50

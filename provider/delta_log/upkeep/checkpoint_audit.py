@@ -8,6 +8,7 @@ writer expires them by its own clock.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import Struct, field
@@ -23,6 +24,7 @@ from delta_log.checkpoint.state import (
 )
 from delta_log.errors import CorruptLog, TableError, UnsupportedFeature, VersionNotFound
 from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions, UnreadableCheckpoint
+from delta_log.log.data_path import decode_path
 from delta_log.log.file_names import checksum_key
 from delta_log.log.log_segment import Checkpoint, LogListing, LogSegment, segment_of
 from delta_log.snapshot.counts import Counts
@@ -139,3 +141,16 @@ def _replayed(storage: Storage, checkpoint: Checkpoint, listing: LogListing) -> 
         return Snapshot(storage, segment_of(listing, storage, version, unusable))
     except (CorruptLog, VersionNotFound, UnsupportedFeature):
         return None
+
+
+def referenced_sidecars(storage: Storage, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
+    """The names of the sidecars of some checkpoints.
+
+    :raises UnreadableCheckpoint: one of them cannot be read.
+    """
+    names = set()
+    for checkpoint in checkpoints:
+        for sidecar in CheckpointReader(storage, checkpoint).other.sidecars:
+            name = sidecar.path.rpartition("/")[2]
+            names |= {name, decode_path(name)}
+    return frozenset(names)

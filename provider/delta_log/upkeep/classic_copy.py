@@ -21,7 +21,7 @@ from delta_log.log.checkpoint_reader import CheckpointReader, OtherActions
 from delta_log.log.file_names import LOG_DIRECTORY, LogFile, LogFileKind
 from delta_log.log.log_segment import Checkpoint, LogSegment, list_log
 from delta_log.runtime import Runtime
-from delta_log.snapshot.completed_actions import complete_metadata
+from delta_log.snapshot.replayed_log import complete_metadata
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 

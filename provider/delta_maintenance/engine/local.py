@@ -27,8 +27,7 @@ from delta_maintenance.errors import TaskFailed, error_report, log_failure
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey
-from delta_maintenance.rewrite.read.segment_pool import SegmentPool
-from delta_maintenance.rewrite.row_memory import ROW_BYTES, RowMemory
+from delta_maintenance.rewrite.read.segment_pool import ROW_BYTES, RowMemory, SegmentPool
 from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, RewriteTask
 
 #: The memory of the process for its libraries and for encoded parts that wait; and the memory of a thread: a decoded row group, the

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.errors import InvalidPartitionValue
 from delta_log.snapshot.deletion_ratio import predicate_of
 from delta_log.snapshot.snapshot import Snapshot
@@ -17,13 +17,16 @@ from delta_log.stats.file_histogram import FileHistogram
 from delta_log.table_config.features import Operation, supports
 from delta_log.table_config.partition_values import parse
 from delta_log.table_config.schema import PrimitiveType
-from delta_maintenance.health.facts import FileTotal, PlannedRewrite
+from delta_maintenance.health.facts import FileTotal, PlannedLayout, PlannedRewrite
 from delta_maintenance.health.file_sizes import in_classes
+from delta_maintenance.health.options import HealthOptions
+from delta_maintenance.optimize.forecast.layout_advice import Query, advised_layout, clustering_advice
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.plan import ForeignFiles, OptimizePlan
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.rewrite_tag import target_size
-from delta_maintenance.optimize.rewritable import require_rewritable
+from delta_maintenance.optimize.plan.table_layout import clustered_columns
+from delta_maintenance.optimize.tasks import require_rewritable
 from delta_maintenance.partitions.partition_groups import partition_groups
 
 #: A predicate with more partitions is longer than a person reads.
@@ -166,3 +169,38 @@ def _where(partitions: list[Mapping[str, str | None]], snapshot: Snapshot) -> st
         snapshot.files(["partition_values"]).column("partition_values"), snapshot.partition_schema
     )
     return None if groups.max() < len(partitions) else predicate_of(snapshot, partitions)
+
+
+def looks_for_layout(snapshot: Snapshot, options: HealthOptions) -> bool:
+    """Whether a reading says anything about layouts."""
+    return options.queries is not None or bool(clustered_columns(snapshot))
+
+
+def planned_layout(snapshot: Snapshot, options: HealthOptions, now_ms: int) -> PlannedLayout | None:
+    """Find the layout for the queries of a reading; ``None``: none would change anything.
+
+    :raises InvalidRequest: the queries cannot be read, or name too many columns.
+    """
+    queries: list[Query] = []
+    if options.queries is not None:
+        # Imported here: most readings parse no SQL.
+        from delta_maintenance.partitions.predicate import filtered_columns
+
+        queries = [query for text in options.queries for query in filtered_columns(text)]
+    request = OptimizeOptions.from_mapping(options.optimize_request)
+    is_clustered = bool(clustered_columns(snapshot))
+    advise = clustering_advice if is_clustered else advised_layout
+    advice = advise(snapshot, queries, request, now_ms)
+    if advice is None:
+        return None
+    layout = advice.plan.layout
+    assert layout is not None
+    wanted = {} if is_clustered else {"layout": advice.options.sorts, "by": list(advice.options.by or ())}
+    return PlannedLayout(
+        "clustering" if is_clustered else layout.layout.kind,
+        layout.names,
+        advice.now,
+        max(advice.now, advice.after),
+        rewrite_of(advice.plan, snapshot, {**options.optimize_request, **wanted}),
+        advice.unusable,
+    )

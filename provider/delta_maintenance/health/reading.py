@@ -40,8 +40,13 @@ from delta_maintenance.health.facts import (
 from delta_maintenance.health.file_sizes import classes_of_checksum, in_classes, partition_needs, size_classes
 from delta_maintenance.health.last_runs import last_runs
 from delta_maintenance.health.options import HealthOptions
-from delta_maintenance.health.planned_layouts import looks_for_layout, planned_layout
-from delta_maintenance.health.planned_rewrites import has_no_vectors, most_files_to_merge, planned_rewrite
+from delta_maintenance.health.planned_rewrites import (
+    has_no_vectors,
+    looks_for_layout,
+    most_files_to_merge,
+    planned_layout,
+    planned_rewrite,
+)
 from delta_maintenance.health.removed_files import removed_files
 from delta_maintenance.log_upkeep.log_cleanup import expired_version
 from delta_maintenance.log_upkeep.log_compaction import nothing_left
@@ -59,7 +64,7 @@ from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import min_file_size
 from delta_maintenance.optimize.plan.rewrite_tag import target_size
 from delta_maintenance.optimize.plan.table_layout import clustered_columns
-from delta_maintenance.optimize.rewritable import require_rewritable
+from delta_maintenance.optimize.tasks import require_rewritable
 from delta_maintenance.vacuum.plan.cutoff import retention_of
 
 _Result = TypeVar("_Result")

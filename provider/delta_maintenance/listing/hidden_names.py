@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.log.data_path import escape_hive
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.listing.key_columns import may_begin, may_contain

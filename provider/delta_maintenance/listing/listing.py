@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.storage.storage import Storage, TreePage
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames
 from delta_maintenance.listing.key_columns import directories_of, names_beginning

@@ -22,10 +22,9 @@ from delta_log.snapshot.time_travel import version_at
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation, supports
-from delta_log.upkeep.checkpoint_audit import audit, read_whole
+from delta_log.upkeep.checkpoint_audit import audit, read_whole, referenced_sidecars
 from delta_log.upkeep.classic_copy import is_needed
 from delta_log.upkeep.log_inventory import LogInventory, list_everything
-from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.log_upkeep.log_deletion import LogDeletion

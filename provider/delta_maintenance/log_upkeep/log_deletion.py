@@ -21,8 +21,8 @@ from delta_log.storage.storage import Storage
 from delta_log.storage.store_clock import require_store_clock
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
+from delta_log.upkeep.checkpoint_audit import referenced_sidecars
 from delta_log.upkeep.classic_copy import write_classic_copy
-from delta_log.upkeep.sidecar_references import referenced_sidecars
 from delta_maintenance.errors import ConcurrentCleanup, LogCleanupIncomplete, LogCleanupRefused
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
     ExpiredFile,

@@ -58,9 +58,6 @@ _DIGEST_LENGTHS = range(12, 65)
 class PlanDigest(Text):
     """The digest of a plan. An operator takes the plan, too, and the report that holds it."""
 
-    annotation = "Any"
-    renderer = "json"
-
     def __init__(self) -> None:
         super().__init__("DIGEST")
 

@@ -44,8 +44,7 @@ from delta_maintenance.job_context import JobContext
 from delta_maintenance.layout.layout import ZORDER
 from delta_maintenance.optimize.commit.batches import Batches, CommitDetails
 from delta_maintenance.optimize.commit.gap_wait import GapWait
-from delta_maintenance.optimize.commit.manifest_expiry import forget_old_manifests
-from delta_maintenance.optimize.commit.orphans import remove_orphans
+from delta_maintenance.optimize.commit.orphans import forget_old_manifests, remove_orphans
 from delta_maintenance.optimize.commit.remapping import VectorFiles
 from delta_maintenance.optimize.commit.resume import EarlierTries, find_earlier_tries
 from delta_maintenance.optimize.dropped_columns import files_with_dropped_columns
@@ -59,8 +58,7 @@ from delta_maintenance.optimize.plan.plan import LeftWork, OptimizePlan
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_tag
 from delta_maintenance.optimize.plan.table_layout import TableLayout
-from delta_maintenance.optimize.rewritable import require_no_links, require_rewritable
-from delta_maintenance.optimize.tasks import tasks_of
+from delta_maintenance.optimize.tasks import require_no_links, require_rewritable, tasks_of
 from delta_maintenance.plan_file import PlanFile
 from delta_maintenance.rewrite.bin import forget
 from delta_maintenance.rewrite.manifest.manifest_file import check_outputs

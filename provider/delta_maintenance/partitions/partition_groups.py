@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.errors import InvalidPartitionValue
 from delta_log.table_config.partition_values import physical_value
 from delta_log.table_config.schema import PrimitiveType, StructField, StructType

@@ -34,16 +34,12 @@ from delta_log.data.data_file import DataFile
 from delta_log.errors import AccessDenied, DeltaLogError, StorageError, SymbolicLinkRefused, TableError
 from delta_log.storage.opening import is_on_disk
 from delta_log.storage.storage import Storage
-from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
-from delta_maintenance.rewrite.copy.source_footers import copied_files_of
-from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
-from delta_maintenance.rewrite.manifest.manifest_file import MAX_BYTES, RunKey, sealed, unsealed
-from delta_maintenance.rewrite.manifest.manifest_members import BIN_ID
-from delta_maintenance.rewrite.output_files import OnProgress, Outputs, write_outputs
-from delta_maintenance.rewrite.read.row_reader import LiveRows, stored_columns
+from delta_maintenance.rewrite.bin_context import BinContext
+from delta_maintenance.rewrite.manifest.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
+from delta_maintenance.rewrite.output_files import Outputs, write_outputs
+from delta_maintenance.rewrite.part_feed import OnProgress
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool
-from delta_maintenance.rewrite.read.sources import Sources
 from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, ROW_MAP_SUFFIX, BinManifest, RewriteTask
 from delta_maintenance.rewrite.verify.bounds_check import BoundsCheck
 
@@ -111,17 +107,10 @@ def rewrite_bin(
     finished = None if is_new else read_manifest(storage, run_key, task.run_id, task.bin_id)
     if finished is not None and finished.differs_from(task) is None:
         return finished
-    stored = stored_columns(task)
-    live = LiveRows(task, storage, stored)
-    settings = WriterSettings.of(task.configuration, stored, task.reader_features, task.clustering_columns)
-    copied_files = None
-    if task.rewrite != "encode" and task.layout is None:
-        settings, copied_files = copied_files_of(task, storage, live.schema, live.num_row_ids, settings)
-    # Rows that are tracked, sorted or divided are read file by file.
-    opens_late = task.layout is None and task.num_outputs == 1 and not live.num_row_ids
-    sources = Sources(task, storage, copied_files, opens_late)
+    context = BinContext.of(task, storage)
+    sources = context.sources()
     with nullcontext(pool) if pool is not None else SegmentPool() as encoding:
-        outputs = write_outputs(task, sources, live, settings, encoding, on_progress)
+        outputs = write_outputs(context, sources, encoding, on_progress)
     manifest = BinManifest(
         bin_id=task.bin_id,
         run_id=task.run_id,
@@ -147,8 +136,8 @@ def rewrite_bin(
                 f"bin {task.bin_id}: {sources.rows_in} rows read, {sources.rows_deleted} of them deleted, but "
                 f"{outputs.rows} written. This is a bug; nothing was committed."
             )
-        if task.verify == "full":
-            compare_with_rows(task, storage, live.columns, outputs)
+        if context.is_verified:
+            compare_with_rows(context, outputs)
     elapsed_ms = int((time.monotonic() - started) * 1000)
     return publish(replace(manifest, elapsed_ms=elapsed_ms), storage, run_key)
 
@@ -169,18 +158,19 @@ def _removing(
         raise
 
 
-def compare_with_rows(task: RewriteTask, storage: Storage, stored: StructType, written: Outputs) -> None:
+def compare_with_rows(context: BinContext, written: Outputs) -> None:
     """Read new files back, and compare them with the rows that went in.
 
     :raises RewriteMismatch: they hold other rows than those that were read.
     :raises BoundsMismatch: a bound or a count in them is wrong.
     """
-    schema, found, checks = arrow_schema(stored, physical=True), RowHash(), []
+    task, storage, stored = context.task, context.storage, context.live.columns
+    found, checks = RowHash(), []
     for output in written.files:
         data_file = DataFile(storage, output.key, task.mapping_mode)
         checks.append(BoundsCheck(task.bin_id, storage, output, stored))
         for rows in data_file.read(stored.fields, physical=True):
-            batch = pa.record_batch(list(rows.arrays), schema=schema)
+            batch = pa.record_batch(list(rows.arrays), schema=context.live.schema)
             found = found.plus(RowHash.of(batch))
             checks[-1].update(batch)
     if found != written.read:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.stats.file_stats import StatsCollector
-from delta_maintenance.rewrite.copy.copied_stats import CopiedStats
+from delta_maintenance.rewrite.bin_context import BinContext
+from delta_maintenance.rewrite.copy.copied_stats import NewFileStats, unknown_floats
 from delta_maintenance.rewrite.copy.source_footers import CopiedFile, ReadAhead
 from delta_maintenance.rewrite.read.sources import SourceSlice
 from parquet_parts.assembled_file import AssembledFile, OmittedClaims
-from parquet_parts.float_pages import Source, lacks_nan
+from parquet_parts.float_bounds import Source, has_nan_bound, lacks_nan
 from parquet_parts.footer import ColumnChunk, RowGroup
 from parquet_parts.schema_elements import Leaf, leaves_of
 
@@ -32,74 +34,100 @@ class CopyScan(Struct, frozen=True):
 
 
 class CopiedPart(Struct, frozen=True):
-    """Row groups to copy."""
+    """Row groups to copy.
+
+    :param scan: returns what was read of them, and waits for it. It is called after the bytes were copied.
+    """
 
     slice: SourceSlice
+    scan: Callable[[], CopyScan]
 
     @property
     def num_rows(self) -> int:
-        return sum(group.num_rows for group in self._row_groups)
+        return sum(group.num_rows for group in row_groups_of(self.slice))
 
     @property
-    def num_bytes(self) -> int:
-        extents = [group.extent for group in self._row_groups if group.num_rows]
+    def bytes_copied(self) -> int:
+        extents = [group.extent for group in row_groups_of(self.slice) if group.num_rows]
         return sum(end - start for start, end in extents)
 
-    def append_to(self, file: AssembledFile, read: Callable[[], CopyScan]) -> None:
-        """Put the row groups behind those of a new file.
+    @property
+    def read(self) -> RowHash:
+        return self.scan().rows
 
-        :param read: returns what was read of them. It is called after the bytes were copied.
-        """
+    def append_to(self, file: AssembledFile) -> None:
+        """Put the row groups behind those of a new file."""
+        copied = copied_file_of(self.slice)
 
-        def distrust() -> list[OmittedClaims]:
-            return [self._distrust(read())] * len(self._row_groups)
+        def omitted() -> list[OmittedClaims]:
+            return [self._omitted()] * len(row_groups_of(self.slice))
 
-        file.append(self._copied.file, self._copied.footer, distrust, self.slice.row_groups)
+        file.append(copied.file, copied.footer, omitted, self.slice.row_groups)
 
-    def add_stats_to(self, stats: CopiedStats, read: CopyScan) -> None:
-        stats.add(self._row_groups, self._distrust(read), read.floats)
+    def add_stats_to(self, stats: NewFileStats) -> None:
+        stats.add(row_groups_of(self.slice), self._omitted(), self.scan().floats)
 
-    def true_floats(self, numbers: Iterable[int]) -> frozenset[int]:
-        """Return the float leaves whose bounds in the footer are true, since their pages hold no NaN.
-
-        :param numbers: of float leaves outside of lists and maps.
-        """
-        copied = self._copied
-        if not copied.footer.has_type_orders:
-            return frozenset()
-        leaves, true = leaves_of(copied.footer.schema), frozenset(numbers)
-        groups = [group.chunks for group in self._row_groups if group.num_rows]
-        file: Source = copied.file
-        if copied.file.storage.concurrency > 1:
-            file = ReadAhead(copied.file, [chunks[number].place for chunks in groups for number in true])
-        for chunks in groups:
-            true = frozenset(n for n in sorted(true) if _has_true_bounds(file, chunks[n], leaves[n]))
-        return true
-
-    def _distrust(self, read: CopyScan) -> OmittedClaims:
+    def _omitted(self) -> OmittedClaims:
         """Say what the new file leaves out. Writers differ in the zeros of page indexes, which are copied as they are."""
-        said = self._copied.copies.distrust
-        if not read.true_floats:
+        said, true_floats = copied_file_of(self.slice).copies.distrust, self.scan().true_floats
+        if not true_floats:
             return said
         return replace(
-            said,
-            bounds=set(said.bounds) - read.true_floats,
-            page_bounds=set(said.page_bounds) | read.true_floats,
+            said, bounds=set(said.bounds) - true_floats, page_bounds=set(said.page_bounds) | true_floats
         )
 
-    @property
-    def _copied(self) -> CopiedFile:
-        assert self.slice.opened.copied is not None
-        return self.slice.opened.copied
 
-    @property
-    def _row_groups(self) -> list[RowGroup]:
-        groups = self.slice.row_groups
-        assert groups is not None
-        return self._copied.footer.row_groups[groups.start : groups.stop]
+def scanned(
+    context: BinContext, part: SourceSlice, batches: Callable[[], Iterable[pa.RecordBatch]]
+) -> CopyScan:
+    """Read what is needed beside the bytes of row groups: a checksum of the rows, and the bounds of floats."""
+    found = RowHash()
+    if context.is_verified:
+        for batch in batches():
+            found = found.plus(RowHash.of(batch))
+    if context.task.rewrite != "auto":
+        # rewrite="copy" does not read float columns, so they get no bounds.
+        return CopyScan(found)
+    omitted, live = copied_file_of(part).copies.distrust, context.live
+    unknown = unknown_floats(context.settings.stats_columns, live.schema, omitted) if omitted.bounds else {}
+    true_floats = _true_floats(part, unknown) if unknown else frozenset()
+    columns = [column for number, column in unknown.items() if number not in true_floats]
+    floats = StatsCollector(columns) if columns else None
+    if floats is not None:
+        for batch in live.columns_of(part, {column.path[0] for column in columns}):
+            floats.update(batch)
+    return CopyScan(found, floats, true_floats)
+
+
+def _true_floats(part: SourceSlice, numbers: Iterable[int]) -> frozenset[int]:
+    """Return the float leaves whose bounds in the footer are true, since their pages hold no NaN.
+
+    :param numbers: of float leaves outside of lists and maps.
+    """
+    copied = copied_file_of(part)
+    if not copied.footer.has_type_orders:
+        return frozenset()
+    leaves, true = leaves_of(copied.footer.schema), frozenset(numbers)
+    groups = [group.chunks for group in row_groups_of(part) if group.num_rows]
+    file: Source = copied.file
+    if copied.file.storage.concurrency > 1:
+        file = ReadAhead(copied.file, [chunks[number].place for chunks in groups for number in true])
+    for chunks in groups:
+        true = frozenset(n for n in sorted(true) if _has_true_bounds(file, chunks[n], leaves[n]))
+    return true
+
+
+def copied_file_of(part: SourceSlice) -> CopiedFile:
+    assert part.opened.copied is not None
+    return part.opened.copied
+
+
+def row_groups_of(part: SourceSlice) -> list[RowGroup]:
+    assert part.row_groups is not None
+    return copied_file_of(part).footer.row_groups[part.row_groups.start : part.row_groups.stop]
 
 
 def _has_true_bounds(file: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
     if chunk.is_null:
         return True
-    return chunk.bounds is not None and not chunk.has_nan_bound and lacks_nan(file, chunk, leaf)
+    return chunk.bounds is not None and not has_nan_bound(chunk) and lacks_nan(file, chunk, leaf)

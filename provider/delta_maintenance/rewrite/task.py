@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from delta_log.log.deletion_vector_id import deletion_vector_id
+from delta_log.log.actions import deletion_vector_id
 from delta_maintenance.layout.layout import Layout
 
 #: Manifests lie in a directory of their run within this one, which readers and VACUUM pass over.

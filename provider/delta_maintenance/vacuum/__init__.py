@@ -15,5 +15,5 @@ A vacuum runs through these modules, in this order:
 5. :mod:`~delta_maintenance.vacuum.housekeeping` deletes old quarantines and the temporary files of killed processes
    (:mod:`~delta_maintenance.vacuum.housekeeping`).
 
-:mod:`~delta_maintenance.vacuum.quarantine.restore` is the operation of its own that brings files back from quarantine.
+:mod:`~delta_maintenance.vacuum.quarantine.restoration` is the operation of its own that brings files back from quarantine.
 """

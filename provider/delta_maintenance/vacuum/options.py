@@ -50,8 +50,6 @@ class ApprovedPlan:
 class PrintedPlan(Kind):
     """A plan of VACUUM as a dry run prints it; in a job spec, the three numbers that count."""
 
-    annotation = "Any"
-    renderer = "json"
     _members = ("cutoffMs", "numFilesToDelete", "sizeOfDataToDelete")
 
     def checked(self, name: str, value: Any) -> ApprovedPlan:

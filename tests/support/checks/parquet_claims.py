@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from parquet_parts import page_index as parquet
 from parquet_parts.page_index import ColumnIndex
-from parquet_parts.thrift_compact import ThriftStruct
+from tests.support.checks import parquet_structs as parquet
 from tests.support.checks.parquet_edits import edited, footer_bytes
+from tests.support.checks.thrift_struct import ThriftStruct
 
 #: Fields in ColumnMetaData.
 _ENCODING_STATS, _BLOOM_FILTER = 13, 14

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parquet_parts import page_index as metadata
 from parquet_parts.footer import MAGIC
-from parquet_parts.thrift_compact import STRUCT, ThriftList, ThriftStruct
+from parquet_parts.thrift import STRUCT
+from tests.support.checks import parquet_structs as metadata
+from tests.support.checks.thrift_struct import ThriftList, ThriftStruct
 
 #: Fields in Statistics: whether the bounds are exact.
 _EXACT = (7, 8)

@@ -35,8 +35,7 @@ from delta_maintenance.optimize.plan.plan import source_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import forget, publish, read_manifest
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey
-from delta_maintenance.rewrite.manifest.row_map import RowMapWriter, new_places
-from delta_maintenance.rewrite.manifest.row_positions import NewPlaces
+from delta_maintenance.rewrite.manifest.row_map import NewPlaces, RowMapWriter, new_places
 from delta_maintenance.rewrite.task import REWRITE_TAG, BinManifest, OutputFile, SourceFile
 from delta_maintenance.vacuum.candidates import find_candidates
 from delta_maintenance.vacuum.execution import execute_plan

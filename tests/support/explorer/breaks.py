@@ -22,7 +22,7 @@ from delta_log.transaction import conflict, rebase, transaction
 from delta_log.transaction.commit_body import Remap
 from delta_log.transaction.conflict import Basis, Conflict, Head, WinningCommit
 from delta_maintenance.optimize.commit import orphans, remapping, resume
-from delta_maintenance.rewrite.manifest.row_positions import remapped
+from delta_maintenance.rewrite.manifest.row_map import remapped
 from delta_maintenance.rewrite.task import SourceFile
 from tests.support.explorer import actors
 from tests.support.explorer.history import Violation

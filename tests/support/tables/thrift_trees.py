@@ -6,24 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from parquet_parts.thrift_compact import (
-    BINARY,
-    BOOLEAN,
-    DOUBLE,
-    I8,
-    I16,
-    I32,
-    I64,
-    LIST,
-    MAP,
-    SET,
-    STRUCT,
-    UUID,
-    ThriftList,
-    ThriftMap,
-    ThriftStruct,
-    Typed,
-)
+from parquet_parts.thrift import BINARY, BOOLEAN, DOUBLE, I8, I16, I32, I64, LIST, MAP, SET, STRUCT, UUID
+from tests.support.checks.thrift_struct import ThriftList, ThriftMap, ThriftStruct, Typed
 
 _SIMPLE: dict[int, st.SearchStrategy[Any]] = {
     BOOLEAN: st.booleans(),

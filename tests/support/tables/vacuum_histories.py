@@ -15,8 +15,7 @@ from urllib.parse import quote
 from hypothesis import strategies as st
 
 from delta_log.checkpoint.writer import write_checkpoint
-from delta_log.data.deletion_vector import deletion_vector_key
-from delta_log.data.z85 import encode_z85
+from delta_log.data.deletion_vector import deletion_vector_key, encode_z85
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from delta_log.errors import CorruptLog, InvalidRequest, NotATable, StorageError
 from delta_log.redaction import has_credentials, redact, redacted
 from delta_log.storage.lock.dynamodb_lock import LockOptions
-from delta_log.storage.opening import open_storage
-from delta_log.storage.pool import StoragePool
+from delta_log.storage.opening import StoragePool, open_storage
 from delta_log.table import Table
 
 SECRET = "wJalrXUtnFEMI"

@@ -6,7 +6,7 @@ import pytest
 
 from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.contract import ContractError, JobReport
-from delta_maintenance.optimize.commit.manifest_expiry import _MANIFEST
+from delta_maintenance.optimize.commit.orphans import _MANIFEST
 from delta_maintenance.progress import ProgressLines
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey
 from delta_maintenance.status_file import StatusFile, StatusLines

@@ -17,13 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.checks import parquet_structs as parquet
 from tests.support.repetition import examples
 
 from parquet_parts import chunk_template as form
-from parquet_parts import page_index as parquet
 from parquet_parts.assembled_file import AssembledFile, OmittedClaims, Sink
+from parquet_parts.float_bounds import has_nan_bound, widen_zeros
 from parquet_parts.footer import BLOOM_FILTER, Footer
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 _COLUMNS = ("n", "text", "x")
 
@@ -206,15 +207,15 @@ def test_bounds_of_another_writer_hold_zeros_of_both_signs(kind: pa.DataType, va
     # Arrow widens zeros itself; parquet-java leaves those that it met.
     for path in (form.LOW, form.HIGH):
         chunk.values[chunk.form.places[path]] = bytes((len(raw),)) + raw
-    assert not chunk.has_nan_bound
-    chunk.widen_zeros()
+    assert not has_nan_bound(chunk)
+    widen_zeros(chunk)
     assert chunk.bounds is not None
     low, high = (struct.unpack(width, bound)[0] for bound in chunk.bounds)
     assert (low, high) == (value, value)
     assert (math.copysign(1, low), math.copysign(1, high)) == ((1, 1) if value else (-1, 1))
     # parquet-java sorts a NaN above all numbers.
     chunk.values[chunk.form.places[form.HIGH]] = bytes((len(raw),)) + struct.pack(width, math.nan)
-    assert chunk.has_nan_bound
+    assert has_nan_bound(chunk)
 
 
 def test_row_groups_may_be_chosen(files: list[tuple[bytes, pa.Table]]) -> None:

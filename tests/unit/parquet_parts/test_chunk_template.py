@@ -6,22 +6,12 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.checks.thrift_struct import ThriftList, ThriftStruct, Typed
 from tests.support.repetition import examples
 
 from parquet_parts.chunk_template import ChunkTemplate
 from parquet_parts.footer import ColumnChunk
-from parquet_parts.thrift_compact import (
-    BINARY,
-    BOOLEAN,
-    I32,
-    I64,
-    LIST,
-    STRUCT,
-    CorruptThrift,
-    ThriftList,
-    ThriftStruct,
-    Typed,
-)
+from parquet_parts.thrift import BINARY, BOOLEAN, I32, I64, LIST, STRUCT, CorruptThrift
 
 _NUMBERS = st.integers(-(1 << 62), 1 << 62) | st.integers(0, 200)
 _TEXTS = st.binary(max_size=140)

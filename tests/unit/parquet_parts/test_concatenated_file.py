@@ -15,8 +15,7 @@ from tests.support.repetition import examples
 from parquet_parts.concatenated_file import CannotGather, FileGatherer
 from parquet_parts.footer import Encoded, FileEnd, Footer
 from parquet_parts.page import has_values
-from parquet_parts.thrift_compact import LIST, CorruptThrift
-from parquet_parts.thrift_fields import Fields, encoded_integer
+from parquet_parts.thrift import LIST, CorruptThrift, Fields, encoded_integer
 
 _SCHEMA = pa.schema(
     {
@@ -208,8 +207,8 @@ def test_the_values_of_pages_are_counted() -> None:
     chunks = Footer.from_end(content).row_groups[0].chunks
     for chunk in chunks:
         start, size = chunk.place
-        assert has_values(memoryview(content), start, start + size, encoded_integer(40))
+        assert has_values(memoryview(content), start, start + size, 40)
         for count in (39, 41):
-            assert not has_values(memoryview(content), start, start + size, encoded_integer(count))
+            assert not has_values(memoryview(content), start, start + size, count)
     start, size = chunks[2].place
-    assert not has_values(memoryview(content), start, start + size // 2, encoded_integer(40))
+    assert not has_values(memoryview(content), start, start + size // 2, 40)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parquet_parts.part_file import PartFile
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 SIZES = st.integers(0, 200) | st.sampled_from([0, 1 << 20])
 

@@ -18,10 +18,10 @@ from urllib.parse import parse_qs
 
 from delta_log.errors import CREDENTIALS, BucketNotFound, NoCredentials, ObjectArchived, StorageError
 from delta_log.storage.access_denied import denied, identity_of
-from delta_log.storage.backoff import Backoff
 from delta_log.storage.objects.object_listing import SpanPage
 from delta_log.storage.objects.object_store import (
     TOKEN,
+    Backoff,
     ContentChanged,
     CreationConflict,
     ObjectEnd,

@@ -12,11 +12,13 @@ its objects into a part by itself; then they do not pass this machine.
 from __future__ import annotations
 
 import io
+import math
+import random
 import time
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from itertools import islice, pairwise
@@ -26,7 +28,6 @@ import pyarrow as pa
 from msgspec import Struct
 
 from delta_log.errors import DeltaLogError, StorageError
-from delta_log.storage.backoff import Backoff
 from delta_log.storage.objects.object_listing import SpanPage, list_object_tree, list_span_tree
 from delta_log.storage.remote import RemoteStorage, file_info, opened
 from delta_log.storage.storage import (
@@ -37,6 +38,38 @@ from delta_log.storage.storage import (
     TreePage,
     require_key,
 )
+
+
+async def _sleep(seconds: float) -> None:
+    import asyncio  # where nothing is repeated, it is not loaded
+
+    await asyncio.sleep(seconds)
+
+
+class Backoff(Struct, frozen=True):
+    """Waits twice as long after each attempt, at random between half of that time and all of it.
+
+    The random part keeps several writers from repeating their requests at the same moments.
+
+    :param first_seconds: the longest wait after the first attempt.
+    :param most_seconds: no wait is longer.
+    :param jitter: returns a random number in [0, 1).
+    :param sleep: a coroutine function that waits for so many seconds.
+    """
+
+    first_seconds: float
+    most_seconds: float = math.inf
+    jitter: Callable[[], float] = random.random
+    sleep: Callable[[float], Awaitable[None]] = _sleep
+
+    def seconds(self, attempt: int) -> float:
+        """Return the wait after an attempt; attempts are numbered from 0."""
+        return min(self.most_seconds, self.first_seconds * 2.0**attempt) * (1 + self.jitter()) / 2
+
+    async def wait(self, attempt: int) -> None:
+        """Wait after an attempt that failed."""
+        await self.sleep(self.seconds(attempt))
+
 
 #: Name of the token in an object's metadata: letters only, which every store and every proxy lets through.
 TOKEN = "deltaput"  # noqa: S105 - no secret

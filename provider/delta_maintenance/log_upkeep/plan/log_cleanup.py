@@ -24,11 +24,11 @@ from msgspec import Struct
 
 from delta_log.log.log_segment import Checkpoint
 from delta_log.storage.storage import FileInfo
-from delta_log.table_config.properties import flag
-from delta_log.table_config.retention import (
+from delta_log.table_config.properties import (
     DELETED_FILE_RETENTION,
     LOG_RETENTION,
     deleted_file_retention_ms,
+    flag,
     log_retention_ms,
     readable,
 )

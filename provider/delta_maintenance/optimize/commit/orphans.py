@@ -12,15 +12,22 @@ version names them, and VACUUM would delete them a week later. They are deleted 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.storage.storage import Storage
+from delta_log.storage.storage import KeySpan, Storage
+from delta_log.storage.store_clock import require_store_clock
 from delta_maintenance.optimize.commit.resume import identity_of, live_files
-from delta_maintenance.rewrite.task import BinManifest
+from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, ROW_MAP_SUFFIX, BinManifest
+from delta_maintenance.units import DAY_MS
+
+if TYPE_CHECKING:
+    from delta_log.table import Table
 
 
 def remove_orphans(
@@ -50,3 +57,34 @@ def remove_orphans(
     orphans: list[str] = keys.filter(pc.invert(pc.is_in(keys, value_set=removed))).to_pylist()
     storage.delete(orphans)
     return orphans
+
+
+MANIFEST_DAYS = 30
+#: A manifest or a row map, named by its bin, in the directory of its run. Other files, and deeper ones, are not ours.
+_MANIFEST = re.compile(
+    rf"{MANIFEST_DIRECTORY}/(?!\.)[^/\x00-\x1f\x7f]+/[0-9a-f]{{32}}(\.json|\.[0-9a-f]{{32}}{re.escape(ROW_MAP_SUFFIX)})"
+)
+
+
+def forget_old_manifests(table: Table, now_ms: int) -> int:
+    """Delete old manifests and row maps; return how many files there were.
+
+    :raises StorageError: the store failed.
+    :raises ClockAhead: by the store's clock they may be younger; nothing was deleted.
+    """
+    storage = table.storage
+    span = KeySpan(f"{MANIFEST_DIRECTORY}/", deep=True)
+    names = [name for page in storage.list_part(span, lambda below: below) for name in page.names()]
+    found = [name for name in names if _MANIFEST.fullmatch(name)]
+    _, times_ms = storage.sizes_and_times(found)
+    old = [
+        name
+        for name, time_ms in zip(found, times_ms, strict=True)
+        if time_ms is not None and time_ms < now_ms - MANIFEST_DAYS * DAY_MS
+    ]
+    if old:
+        require_store_clock(storage, now_ms, MANIFEST_DIRECTORY)
+    storage.delete(old)
+    for directory in {name.rpartition("/")[0] for name in old}:
+        storage.remove_dir(directory)
+    return len(old)

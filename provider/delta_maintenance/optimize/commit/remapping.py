@@ -43,8 +43,13 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.properties import flag
 from delta_log.transaction.commit_body import FileGroup
 from delta_log.transaction.conflict import Head
-from delta_maintenance.rewrite.manifest.row_map import new_places
-from delta_maintenance.rewrite.manifest.row_positions import NewPlaces, NotRemappable, SourceRows, remapped
+from delta_maintenance.rewrite.manifest.row_map import (
+    NewPlaces,
+    NotRemappable,
+    SourceRows,
+    new_places,
+    remapped,
+)
 from delta_maintenance.rewrite.task import BinManifest, OutputFile
 from delta_maintenance.rewrite.task import SourceFile as Source
 

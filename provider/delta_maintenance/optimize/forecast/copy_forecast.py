@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.arrow.prefetch import map_ordered
 from delta_log.storage.storage import Storage
-from delta_log.table_config.schema import parse_schema, storable
 from delta_maintenance.optimize.plan.plan import OptimizePlan, source_of
+from delta_maintenance.rewrite.bin_context import BinContext
 from delta_maintenance.rewrite.copy.copy_rules import (
     DELETED_ROWS,
     LARGE_BYTES,
@@ -27,9 +27,7 @@ from delta_maintenance.rewrite.copy.copy_rules import (
     SEVERAL_FILES,
     SMALL,
 )
-from delta_maintenance.rewrite.copy.source_footers import CopiedFiles, copied_files_of
-from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
-from delta_maintenance.rewrite.read.row_reader import LiveRows
+from delta_maintenance.rewrite.copy.source_footers import CopiedFiles
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 
 #: Footers that are read. A dry run must not take as long as the run.
@@ -74,7 +72,8 @@ def copy_forecast(plan: OptimizePlan, tasks: Sequence[RewriteTask], storage: Sto
     rows = plan.files.take(arrow_array(asked[:_MOST_FOOTERS])).to_pylist()
     sources = tuple(source_of(row, -1) for row in rows)
     if sources:
-        files = _copied_files(replace(tasks[0], sources=sources, num_outputs=1), storage)
+        files = BinContext.of(replace(tasks[0], sources=sources, num_outputs=1), storage).copied_files
+        assert files is not None
         outcomes = map_ordered(partial(_outcome, files), sources, min(storage.concurrency, len(sources)))
         for against, size_bytes in chain.from_iterable(outcomes):
             if against is None:
@@ -86,14 +85,6 @@ def copy_forecast(plan: OptimizePlan, tasks: Sequence[RewriteTask], storage: Sto
 
 def _facts(copied: int, decoded: Counter[str]) -> dict[str, Any]:
     return {"numBytesToCopyEstimate": copied, "numBytesToDecode": dict(decoded.most_common())}
-
-
-def _copied_files(task: RewriteTask, storage: Storage) -> CopiedFiles:
-    schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
-    stored = storable(schema.without(task.partition_columns))
-    live = LiveRows(task, storage, stored)
-    settings = WriterSettings.of(task.configuration, stored, task.reader_features)
-    return copied_files_of(task, storage, live.schema, live.num_row_ids, settings)[1]
 
 
 def _outcome(files: CopiedFiles, source: SourceFile) -> list[tuple[str | None, int]]:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.log.action_columns import deletion_vector_ids
 from delta_maintenance.optimize.plan.bin_packing import Int64s
 from delta_maintenance.optimize.plan.rewrite_tag import digest

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_maintenance.optimize.plan.selection import ALONE, LEFT_OVER, TOO_LARGE_TOGETHER, UNMATCHED
 
 if TYPE_CHECKING:

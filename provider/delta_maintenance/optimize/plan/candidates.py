@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.data.deletion_vector import vector_location
 from delta_log.errors import OTHER_COMMIT, CorruptLog, InvalidPartitionValue
 from delta_log.log.actions import DeletionVector

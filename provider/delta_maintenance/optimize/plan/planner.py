@@ -24,7 +24,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from delta_log.arrow.numpy_values import arrow_array
+from delta_log.arrow.arrays import arrow_array
 from delta_log.errors import InvalidRequest
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CUBE_COLUMNS_TAG, CUBE_TAG

@@ -1,4 +1,4 @@
-"""Takes the log's statistics of copied row groups from their footers.
+"""Gathers the log's statistics of a new file. Those of copied row groups come from their footers.
 
 ================================================  ====================================================
 statistics                                        in the log
@@ -13,7 +13,7 @@ nulls of arrays and maps                          left out: the footer counts nu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -29,13 +29,15 @@ from parquet_parts.footer import RowGroup
 _FIXED = {1: pa.int32(), 2: pa.int64(), 4: pa.float32(), 5: pa.float64()}
 
 
-class CopiedStats:
-    """Gathers the statistics of the row groups that one file gets by copying.
+class NewFileStats:
+    """Gathers the statistics of the parts of a file.
 
+    :param new_stats: makes an empty collector.
     :param schema: the file's schema.
     """
 
-    def __init__(self, collector: StatsCollector, schema: pa.Schema) -> None:
+    def __init__(self, new_stats: Callable[[], StatsCollector], schema: pa.Schema) -> None:
+        self._encoded, collector = new_stats(), new_stats()
         self._collector = collector
         leaves = {path: (number, kind) for path, number, kind in file_leaves(list(schema), (), count())}
         self._leaves = [
@@ -46,10 +48,14 @@ class CopiedStats:
         self._uncounted = [column.path for column in collector.columns if column.path not in leaves]
         self.num_rows = 0
 
+    def include(self, stats: StatsCollector) -> None:
+        """Add rows that were encoded."""
+        self._encoded.include(stats)
+
     def add(
         self, groups: Iterable[RowGroup], distrust: OmittedClaims, found: StatsCollector | None = None
     ) -> None:
-        """Add row groups.
+        """Add row groups that are copied.
 
         :param distrust: what the new file leaves out of them.
         :param found: the bounds of some columns that were read.
@@ -76,10 +82,14 @@ class CopiedStats:
                     leaf.bounds += bounds
 
     def finish(self) -> StatsCollector:
-        """Return the collector with the statistics of all row groups."""
+        """Return the statistics of all parts."""
         self._collector.num_records += self.num_rows
-        if not self.num_rows:
-            return self._collector
+        if self.num_rows:
+            self._finish_copied()
+        self._encoded.include(self._collector)
+        return self._encoded
+
+    def _finish_copied(self) -> None:
         for path in self._uncounted:
             self._collector.leave_out(path)
         for leaf in self._leaves:
@@ -87,7 +97,6 @@ class CopiedStats:
             self._collector.add(leaf.path, leaf.null_count, extremes)
             if not leaf.is_bounded:
                 self._collector.leave_out(leaf.path, nulls=False)
-        return self._collector
 
 
 def unknown_floats(

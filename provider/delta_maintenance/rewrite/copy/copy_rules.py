@@ -50,8 +50,7 @@ from parquet_parts.schema_elements import (
     columns_of,
     leaves_of,
 )
-from parquet_parts.thrift_compact import CorruptThrift
-from parquet_parts.thrift_fields import encoded_integer
+from parquet_parts.thrift import CorruptThrift
 
 #: From these on, a row group is large enough for ``auto``: DuckDB's row groups have so many rows.
 LARGE_BYTES, LARGE_ROWS = 16 << 20, 122_880
@@ -196,10 +195,10 @@ class CopyRules(Struct):
                 return ODD_FOOTER
             if not rows:
                 continue
-            places, encoded_rows = [], encoded_integer(rows)
+            places = []
             for leaf, chunk in zip(leaves, chunks, strict=True):
                 start, size = chunk.place
-                if size <= 0 or not (leaf.is_repeated or chunk.has_values(encoded_rows)):
+                if size <= 0 or not (leaf.is_repeated or chunk.num_values == rows):
                     return ODD_FOOTER
                 places.append((start, start + size))
             places.sort()

@@ -33,7 +33,7 @@ from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 from parquet_parts.assembled_file import Sink
 from parquet_parts.footer import END_BYTES, Footer, footer_length
 from parquet_parts.schema_elements import FIXED_LENGTH, leaves_of
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 #: Bytes from the end of a file on a disk that are read at once; most footers are smaller.
 _TAIL_BYTES = 32 << 10

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from delta_log.arrow.leaves import leaves
+from delta_log.arrow.arrays import leaves
 
 #: Rows of the sample, in slices spread over the row group, since adjacent rows may be more alike than others.
 _SAMPLE_ROWS = 4_000

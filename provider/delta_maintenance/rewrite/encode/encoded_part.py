@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, reduce
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +42,12 @@ _BLOOM_FALSE_POSITIVES = 0.01
 _Rows: TypeAlias = pa.RecordBatch | pa.Table
 
 
+class StatsSum(Protocol):
+    """The statistics of a file that parts add theirs to."""
+
+    def include(self, stats: StatsCollector) -> None: ...
+
+
 class EncodedPart(Struct, frozen=True):
     """Rows that are encoded as a Parquet file in memory.
 
@@ -54,6 +60,7 @@ class EncodedPart(Struct, frozen=True):
     stats: StatsCollector
     distrust: tuple[OmittedClaims, ...]
     read: RowHash
+    bytes_copied: ClassVar[int] = 0
 
     @property
     def num_rows(self) -> int:
@@ -63,6 +70,9 @@ class EncodedPart(Struct, frozen=True):
         """Put the row groups behind those of a new file. The part's memory is free afterwards."""
         file.append(self.content, self.content.footer(), lambda: self.distrust)
         self.content.release()
+
+    def add_stats_to(self, stats: StatsSum) -> None:
+        stats.include(self.stats)
 
 
 class PartEncoder:

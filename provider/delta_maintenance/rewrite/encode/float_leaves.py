@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from delta_log.arrow.leaves import leaves
+from delta_log.arrow.arrays import leaves
 from delta_maintenance.rewrite.encode.dictionary_choice import leaf_paths
 from parquet_parts.assembled_file import OmittedClaims
 

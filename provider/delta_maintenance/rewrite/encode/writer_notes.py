@@ -17,11 +17,14 @@ other known writers                 NaN left out         not known
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from msgspec import Struct
 
 from delta_log.data.legacy_calendar import may_be_julian
+from delta_log.table_config.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
 from parquet_parts.footer import Footer
 
 #: In the footer of each new file: the codec of the columns that it makes smaller (:mod:`delta_maintenance.rewrite.encode.codec_choice`).
@@ -83,3 +86,46 @@ def own_notes(codec: str) -> dict[str, str]:
     :param codec: of the columns that it makes smaller.
     """
     return {CODEC_KEY: codec}
+
+
+SCHEMA_KEY = "org.apache.spark.sql.parquet.row.metadata"
+VERSION_KEY = "org.apache.spark.version"
+_VERSION = "4.0.0"
+_OF_COLUMN_MAPPING = "delta.columnMapping."
+
+
+def spark_metadata(stored: StructType) -> dict[str, str]:
+    """Return the metadata of a data file.
+
+    :param stored: the file's columns.
+    """
+    return {SCHEMA_KEY: json.dumps(_type(stored), separators=(",", ":")), VERSION_KEY: _VERSION}
+
+
+def _type(kind: DataType) -> Any:
+    if isinstance(kind, PrimitiveType):
+        # Spark stores these as strings and their length in the column's metadata.
+        return "string" if kind.name.startswith(("char(", "varchar(")) else kind.name
+    if isinstance(kind, ArrayType):
+        return {"type": "array", "elementType": _type(kind.element), "containsNull": True}
+    if isinstance(kind, MapType):
+        return {
+            "type": "map",
+            "keyType": _type(kind.key),
+            "valueType": _type(kind.value),
+            "valueContainsNull": True,
+        }
+    fields = [
+        {
+            "name": member.physical_name,
+            "type": _type(member.type),
+            "nullable": True,
+            "metadata": {
+                name: value
+                for name, value in member.metadata.items()
+                if not name.startswith(_OF_COLUMN_MAPPING)
+            },
+        }
+        for member in kind
+    ]
+    return {"type": "struct", "fields": fields}

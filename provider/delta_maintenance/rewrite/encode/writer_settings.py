@@ -30,6 +30,10 @@ _CODECS = {
 }
 
 
+#: About the decoded bytes of a row group.
+ROW_GROUP_BYTES = 64 << 20
+
+
 class WriterSettings(Struct, frozen=True):
     """A table's settings for its new files.
 
@@ -45,7 +49,7 @@ class WriterSettings(Struct, frozen=True):
     stats_columns: Sequence[StatsColumn]
     string_prefix_length: int = DEFAULT_STRING_PREFIX_LENGTH
     tight_bounds: bool | None = None
-    row_group_bytes: int = 64 << 20
+    row_group_bytes: int = ROW_GROUP_BYTES
     decimals_as_integers: bool = True
 
     @staticmethod

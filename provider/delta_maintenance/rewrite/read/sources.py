@@ -22,7 +22,7 @@ from delta_maintenance.rewrite.copy.source_footers import CopiedFile, CopiedFile
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 from parquet_parts.footer import FileEnd, Footer, corrected_end
 from parquet_parts.schema_elements import INT96
-from parquet_parts.thrift_compact import CorruptThrift
+from parquet_parts.thrift import CorruptThrift
 
 #: Over a network: files that are opened at once, and the most files and bytes that wait for their turn. A small file is read
 #: whole when it is opened, so opening files one after the other would cost the time of a request for each.

@@ -16,7 +16,7 @@ from operator import itemgetter
 import pyarrow as pa
 
 from delta_maintenance.errors import NoTemporarySpace
-from delta_maintenance.rewrite.row_memory import RowMemory
+from delta_maintenance.rewrite.read.segment_pool import RowMemory
 
 #: Where Spark gives its executors room for temporary files.
 _SPARK_DIRECTORIES = ("LOCAL_DIRS", "SPARK_LOCAL_DIRS")

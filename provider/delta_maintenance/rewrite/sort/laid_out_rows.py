@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from delta_log.arrow.row_hash import RowHash
 from delta_maintenance.layout.layout import Layout
 from delta_maintenance.layout.ranks import Uint64s
+from delta_maintenance.rewrite.bin_context import BinContext
 from delta_maintenance.rewrite.read.row_reader import LiveRows
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool
 from delta_maintenance.rewrite.read.segments import Segment, segments
@@ -86,14 +87,11 @@ class _Chunk(Struct, frozen=True, eq=False):
 class LaidOutRows:
     """The rows of one task, in the order of its layout. As a context, it keeps the rows until all buckets are encoded.
 
-    :param row_group_bytes: about the decoded bytes of a bucket.
     :ivar read: the checksum of the rows as they were read, if the task asks for ``verify="full"``.
     """
 
-    task: RewriteTask
+    context: BinContext
     sources: Sources
-    live: LiveRows
-    row_group_bytes: int
     pool: SegmentPool
     read: RowHash = field(default_factory=RowHash)
     _store: BucketStore = field(init=False)
@@ -131,6 +129,14 @@ class LaidOutRows:
             file = number // rule.buckets_of_a_file
             batches = partial(sorted_bucket, self._store, self.live.schema, self._numbers, number)
             yield Bucket(number, rule.num_buckets, file, batches, numbers)
+
+    @property
+    def task(self) -> RewriteTask:
+        return self.context.task
+
+    @property
+    def live(self) -> LiveRows:
+        return self.context.live
 
     @property
     def _layout(self) -> Layout:
@@ -188,7 +194,7 @@ class LaidOutRows:
             read_bytes = sum(chunk.bytes_in for chunk in kept)
             decoded_bytes = decoded_bytes * self.task.bytes_in // max(1, read_bytes)
             self._read_sample(sample)
-        return DivisionRule.of(self.task, sample, decoded_bytes, self.row_group_bytes)
+        return DivisionRule.of(self.task, sample, decoded_bytes, self.context.settings.row_group_bytes)
 
     def _divided(self, rule: DivisionRule, chunk: _Chunk) -> None:
         first = chunk.first if self.task.keeps_row_map else None

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from delta_log.arrow.row_hash import RowHash
 from delta_maintenance.layout.ranks import Uint64s
-from delta_maintenance.rewrite.row_memory import RowMemory
+from delta_maintenance.rewrite.read.segment_pool import RowMemory
 from delta_maintenance.rewrite.sort.bucket_store import BucketStore
 from delta_maintenance.rewrite.sort.laid_out_rows import Bucket, sorted_bucket
 from delta_maintenance.rewrite.sort.row_division import DivisionRule, by_bucket, divided_schema

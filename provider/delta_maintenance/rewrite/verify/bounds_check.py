@@ -32,20 +32,128 @@ from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.errors import BoundsMismatch
 from delta_maintenance.rewrite.encode.footer_stats import file_leaves
 from delta_maintenance.rewrite.task import OutputFile
-from delta_maintenance.rewrite.verify.leaf_values import (
-    Extremes,
-    all_leaves,
-    comparable,
-    extremes,
-    leaf_slots,
-)
 from parquet_parts import page_index as parquet
 from parquet_parts.footer import END_BYTES, footer_length
 from parquet_parts.page_index import ColumnIndex, PageLocation
-from parquet_parts.thrift_compact import CorruptThrift, ThriftStruct
+from parquet_parts.thrift import CorruptThrift, Fields
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+Rows: TypeAlias = "npt.NDArray[np.int64]"
+
+_EXACT = Context(prec=100)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Extremes(Struct):
+    """Counts and extremes of one leaf in some rows; ``low`` and ``high`` are :func:`comparable`."""
+
+    values: int = 0
+    nulls: int = 0
+    nan: bool = False
+    low: Any = None
+    high: Any = None
+
+    def plus(self, other: Extremes) -> Extremes:
+        ends = [end for end in (self.low, other.low, self.high, other.high) if end is not None]
+        return Extremes(
+            self.values + other.values,
+            self.nulls + other.nulls,
+            self.nan or other.nan,
+            min(ends, default=None),
+            max(ends, default=None),
+        )
+
+
+def all_leaves(
+    fields: list[pa.Field], path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    for member in fields:
+        kind, names = member.type, (*path, member.name)
+        if pa.types.is_map(kind):
+            yield from all_leaves([kind.key_field, kind.item_field], names)
+        elif pa.types.is_nested(kind):
+            yield from all_leaves([kind.field(n) for n in range(kind.num_fields)], names)
+        else:
+            yield names, kind
+
+
+def leaf_slots(array: pa.Array, rows: Rows, empty: Rows) -> Iterator[tuple[pa.Array, Rows, Rows]]:
+    """Yield for each leaf its values, their rows, and the rows of its null slots.
+
+    :param rows: the row of each item of the array.
+    :param empty: the rows of surrounding lists without items.
+    """
+    if pa.types.is_struct(array.type):
+        for member in array.flatten():
+            yield from leaf_slots(member, rows, empty)
+    elif pa.types.is_nested(array.type):
+        offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+        first, lengths = int(offsets[0]), np.diff(offsets)
+        hidden = None
+        if array.null_count:
+            valid = array.is_valid().to_numpy(zero_copy_only=False)
+            hidden = pa.array(np.repeat(valid, lengths)) if lengths[~valid].any() else None
+            lengths = np.where(valid, lengths, 0)
+        inner_rows, inner_empty = np.repeat(rows, lengths), np.concatenate([empty, rows[lengths == 0]])
+        for items in (array.keys, array.items) if pa.types.is_map(array.type) else (array.values,):
+            inner = items.slice(first, int(offsets[-1]) - first)
+            yield from leaf_slots(inner if hidden is None else inner.filter(hidden), inner_rows, inner_empty)
+    elif array.null_count:
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        yield array.drop_null(), rows[valid], np.concatenate([empty, rows[~valid]])
+    else:
+        yield array, rows, empty
+
+
+def extremes(values: pa.Array) -> Extremes:
+    """Find the extremes of values without nulls."""
+    kind, number = values.type, len(values)
+    if pa.types.is_floating(kind):
+        nan = pc.is_nan(values)
+        if pc.any(nan).as_py():
+            values = values.filter(pc.invert(nan))
+            if not len(values):
+                return Extremes(number, nan=True)
+            has_nan = True
+        else:
+            has_nan = False
+        ends = pc.min_max(values)
+        return Extremes(number, 0, has_nan, ends["min"].as_py(), ends["max"].as_py())
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        values = values.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+    elif pa.types.is_string(kind):
+        values = values.view(pa.binary())
+    ends = pc.min_max(values)
+    low, high = ends["min"].as_py(), ends["max"].as_py()
+    return Extremes(number, 0, False, comparable(low, kind), comparable(high, kind))
+
+
+def comparable(value: Any, kind: pa.DataType) -> Any:
+    """Turn a value of a column, or a bound of the log, into a number or bytes that compare as readers compare the value."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return (moment - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, date):
+        return (value - _EPOCH.date()).days
+    if isinstance(value, Decimal):
+        return int(_EXACT.scaleb(value, kind.scale))
+    return value
+
 
 _Int64s: TypeAlias = "npt.NDArray[np.int64]"
 
@@ -65,7 +173,7 @@ class _Chunk(Struct, frozen=True):
     :param first_page: the number of its first page among the leaf's pages.
     """
 
-    meta: ThriftStruct
+    meta: Fields
     index: ColumnIndex | None
     first_page: int
     num_pages: int
@@ -106,22 +214,25 @@ class _Leaf(Struct):
         whole = Extremes()
         for page in pages:
             whole = whole.plus(page)
-        physical, statistics = chunk.meta.get(parquet.PHYSICAL_TYPE), parquet.statistics(chunk.meta)
-        if chunk.meta.get(parquet.NUM_VALUES) != whole.values + whole.nulls:
+        physical, statistics = (
+            chunk.meta.required_number(parquet.PHYSICAL_TYPE),
+            chunk.meta.struct(parquet.STATISTICS),
+        )
+        if chunk.meta.number(parquet.NUM_VALUES) != whole.values + whole.nulls:
             raise _Untrue(where, f"it has {whole.values + whole.nulls} values and nulls")
         if statistics is not None:
             self._check_statistics(where, statistics, physical, whole)
         if chunk.index is not None:
             self._check_index(where, chunk.index, physical, pages)
 
-    def _check_statistics(self, where: str, statistics: ThriftStruct, physical: int, whole: Extremes) -> None:
-        nulls = statistics.get(parquet.NULL_COUNT)
+    def _check_statistics(self, where: str, statistics: Fields, physical: int, whole: Extremes) -> None:
+        nulls = statistics.number(parquet.NULL_COUNT)
         if nulls not in (None, whole.nulls):
             raise _Untrue(where, f"{nulls} nulls are said to be there, and there are {whole.nulls}")
         for low, high in (parquet.BOUNDS, parquet.OLD_BOUNDS):
             ends = [
                 None if raw is None else self._decoded(raw, physical)
-                for raw in map(statistics.get, (low, high))
+                for raw in map(statistics.binary, (low, high))
             ]
             _check_bounds(where, whole, ends[0], ends[1])
 
@@ -259,19 +370,19 @@ class _FileEnd:
             wanted = needed
         raise CorruptThrift(0, "the page index lies outside of the file")
 
-    def offset_index(self, chunk: ThriftStruct) -> tuple[PageLocation, ...]:
+    def offset_index(self, chunk: Fields) -> tuple[PageLocation, ...]:
         content = self._content(chunk, parquet.OFFSET_INDEX, parquet.OFFSET_INDEX_LENGTH)
         return () if content is None else parquet.offset_index(content)
 
-    def column_index(self, chunk: ThriftStruct) -> ColumnIndex | None:
+    def column_index(self, chunk: Fields) -> ColumnIndex | None:
         content = self._content(chunk, parquet.COLUMN_INDEX, parquet.COLUMN_INDEX_LENGTH)
         return None if content is None else ColumnIndex.from_bytes(content)
 
-    def _content(self, chunk: ThriftStruct, offset: int, length: int) -> bytes | None:
-        if offset not in chunk.fields:
+    def _content(self, chunk: Fields, offset: int, length: int) -> bytes | None:
+        if offset not in chunk:
             return None
-        start = parquet.number_of(chunk, offset) - self._start
-        return self._bytes[start : start + parquet.number_of(chunk, length)]
+        start = chunk.required_number(offset) - self._start
+        return self._bytes[start : start + chunk.required_number(length)]
 
 
 def _page_of(first_rows: _Int64s, rows: _Int64s) -> _Int64s:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
 from delta_log.storage.store_clock import CLOCK_MARGIN_MS
-from delta_log.table_config.retention import (
+from delta_log.table_config.properties import (
     DELETED_FILE_RETENTION,
     deleted_file_retention_ms,
     log_retention_ms,

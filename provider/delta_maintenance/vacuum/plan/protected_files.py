@@ -23,7 +23,7 @@ from delta_log.log.actions import Action, DeletionVector
 from delta_log.log.data_path import ExternalFile, decode_paths
 from delta_log.snapshot.snapshot import Snapshot
 from delta_maintenance.listing.key_columns import may_begin, may_contain
-from delta_maintenance.listing.key_hashes import KeyHashes
+from delta_maintenance.listing.sorted_keys import KeyHashes
 
 #: A file that the log names, and the last time at which it was needed by the log.
 MENTION_SCHEMA = pa.schema([("key", pa.string()), ("time_ms", pa.int64())])

@@ -10,9 +10,12 @@ from msgspec import Struct, field
 
 from delta_log.errors import InvalidRequest, StorageError
 from delta_log.storage.storage import ODD_KEY, Storage
+from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.errors import QuarantineRefused
+from delta_maintenance.job_context import JobContext
 from delta_maintenance.listing.hidden_names import HiddenNames
 from delta_maintenance.progress import ProgressReporter
+from delta_maintenance.vacuum.options import RESTORE_QUARANTINE, RestoreOptions
 from delta_maintenance.vacuum.quarantine.quarantine import Quarantine, copy_all, list_quarantines
 from delta_maintenance.vacuum.quarantine.record import keys_in_file_list, vouched_names
 
@@ -243,3 +246,48 @@ def _has_same_content(storage: Storage, key: str, other: str, size: int) -> bool
         storage.read(key, start, _COMPARED_BYTES) == storage.read(other, start, _COMPARED_BYTES)
         for start in range(0, size, _COMPARED_BYTES)
     )
+
+
+_SHOWN_CONFLICTS = 10
+
+
+def run(spec: JobSpec, context: JobContext) -> JobReport:
+    """Restore one quarantine of a table, or all.
+
+    :raises QuarantineRefused: the log vouches for none of the quarantines that hold files.
+    :raises DeltaLogError: the store failed; running again continues.
+    """
+    table = context.table
+    name = RestoreOptions.from_spec(RESTORE_QUARANTINE, spec.options).name
+    snapshot = table.snapshot()
+    if not spec.dry_run:
+        table.storage.require_writable()
+    restoration = restore(
+        table.storage, HiddenNames.of(snapshot), name, context.progress, dry_run=spec.dry_run
+    )
+    return context.report(
+        spec,
+        _status(restoration, dry_run=spec.dry_run),
+        snapshot.version,
+        metrics={
+            "numRestoredFiles": restoration.num_files,
+            "sizeOfRestoredData": restoration.size_bytes,
+            "numPresentFiles": restoration.num_present,
+            "numConflictingFiles": len(restoration.conflicts),
+            "numRefusedFiles": restoration.num_refused,
+            "numUnnamedFiles": restoration.num_unnamed,
+            "numRefusedQuarantines": len(restoration.refused),
+        },
+        plan={
+            "quarantines": restoration.names,
+            "conflicts": restoration.conflicts[:_SHOWN_CONFLICTS],
+            "leftFiles": restoration.examples,
+            "refusedQuarantines": dict(list(restoration.refused.items())[:_SHOWN_CONFLICTS]),
+        },
+    )
+
+
+def _status(restoration: Restoration, *, dry_run: bool) -> str:
+    if dry_run:
+        return "planned"
+    return "restored" if restoration.num_files or restoration.num_present else "nothing_to_do"

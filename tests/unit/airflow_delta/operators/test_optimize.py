@@ -208,7 +208,7 @@ def test_an_error_of_spark_names_the_connection_and_the_master(
     runner = FakeJobRunner(failed(type="SparkUnavailable", message="The cluster has given no executor."))
     operator = Operator(spark=runner, engine="spark", spark_conn_id="big")
     with pytest.raises(
-        AirflowException, match="Spark is that of connection 'big', master spark://cluster:7077"
+        AirflowException, match="This is the Spark of connection 'big', master spark://cluster:7077"
     ):
         run(operator, make_context())
 

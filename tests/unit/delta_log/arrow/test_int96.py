@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
+from tests.support.checks import parquet_structs as parquet
 from tests.support.checks.parquet_edits import edited, footer_bytes
+from tests.support.checks.thrift_struct import ThriftStruct
 
 from delta_log.arrow.int96 import Int96Check
 from delta_log.data.data_file import DataFile
 from delta_log.errors import UnsupportedFeature
 from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.table_config.schema import parse_schema
-from parquet_parts import page_index as parquet
-from parquet_parts.thrift_compact import ThriftStruct
 
 SCHEMA = (
     '{"type": "struct", "fields": [{"name": "t", "type": "timestamp", "nullable": true, "metadata": {}}]}'

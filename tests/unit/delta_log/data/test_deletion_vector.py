@@ -17,14 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delta_log.data.deletion_vector import (
+    decode_z85,
     deletion_vector_key,
     encode_deletion_vectors,
+    encode_z85,
     read_deletion_vector,
     vector_location,
     write_deletion_vectors,
 )
 from delta_log.data.row_bitmap import RowBitmap
-from delta_log.data.z85 import encode_z85
 from delta_log.errors import CorruptLog, InvalidRequest, UnsupportedFeature
 from delta_log.log.actions import DeletionVector
 from delta_log.storage.local.local_storage import LocalStorage
@@ -217,3 +218,28 @@ def _vectors(log: Path) -> Iterator[dict[str, Any]]:
             file = action.get("add") or action.get("remove") or {}
             if file.get("deletionVector"):
                 yield file["deletionVector"]
+
+
+@given(st.binary().map(lambda data: data + bytes(-len(data) % 4)))
+def test_bytes_survive(data: bytes) -> None:
+    text = encode_z85(data)
+    assert decode_z85(text) == data
+    assert len(text) == len(data) // 4 * 5
+
+
+def test_the_example_of_the_rfc() -> None:
+    assert encode_z85(bytes.fromhex("864fd26fb559f75b")) == "HelloWorld"
+    assert decode_z85("HelloWorld") == bytes.fromhex("864fd26fb559f75b")
+
+
+@pytest.mark.parametrize(
+    "text", ["1234", "#####", "12\x00345"[:5], "1234~", "1234;", "1234ü", '1234"', "1234 "]
+)
+def test_what_is_not_z85_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        decode_z85(text)
+
+
+def test_a_number_of_bytes_that_is_not_a_multiple_of_four_is_refused() -> None:
+    with pytest.raises(ValueError):
+        encode_z85(b"abc")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from delta_log import Table
 from delta_log.errors import InvalidRequest, NotATable, OutsideAllowedRoots
-from delta_log.storage.opening import open_storage
-from delta_log.storage.pool import StoragePool
+from delta_log.storage.opening import StoragePool, open_storage
 from delta_log.storage.table_uri import TableUri, one_spelling, require_absolute, require_within
 
 WITHIN = [

@@ -24,7 +24,7 @@ from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.bin import rewrite_bin
-from delta_maintenance.rewrite.row_memory import RowMemory
+from delta_maintenance.rewrite.read.segment_pool import RowMemory
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask, SourceFile
 
 _BINS = 8

@@ -27,11 +27,11 @@ from delta_log.errors import DeltaLogError
 from delta_log.storage.storage import Storage
 from delta_maintenance.errors import BadManifest, RewriteMismatch
 from delta_maintenance.rewrite.bin import compare_with_rows
-from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
-from delta_maintenance.rewrite.manifest.row_map import RowMapWriter, numbers_in
-from delta_maintenance.rewrite.manifest.row_positions import NotRemappable
-from delta_maintenance.rewrite.output_files import bloom_filters_of, write_outputs
-from delta_maintenance.rewrite.read.row_reader import LiveRows, stored_columns
+from delta_maintenance.rewrite.bin_context import BinContext
+from delta_maintenance.rewrite.encode.writer_settings import ROW_GROUP_BYTES
+from delta_maintenance.rewrite.manifest.row_map import NotRemappable, RowMapWriter, numbers_in
+from delta_maintenance.rewrite.output_files import write_outputs
+from delta_maintenance.rewrite.part_feed import bloom_filters_of
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool
 from delta_maintenance.rewrite.read.segments import Segment, segments
 from delta_maintenance.rewrite.read.sources import OpenedSource, Sources
@@ -206,7 +206,7 @@ def rule_of(task: RewriteTask, facts: Sequence[ShareFacts], samples: Sequence[Sa
         whole.include(sample)
     rows = sum(sum(share.source_rows) for share in facts)
     live_bytes = sum(share.decoded_bytes for share in facts) * sum(share.live_rows for share in facts)
-    return DivisionRule.of(task, whole, live_bytes // max(1, rows), _settings(task).row_group_bytes)
+    return DivisionRule.of(task, whole, live_bytes // max(1, rows), ROW_GROUP_BYTES)
 
 
 def divide(
@@ -246,12 +246,11 @@ class FileWriter:
         storage: Storage,
         pool: SegmentPool,
     ) -> None:
-        self._task, self._rows_in, self._storage, self._pool = task, rows_in, storage, pool
-        self._live = _live(task, storage)
+        self._context, self._rows_in, self._pool = BinContext.of(task, storage), rows_in, pool
         self._received = ReceivedFile(
             number,
             rule,
-            self._live.schema,
+            self._context.live.schema,
             pool.row_memory,
             frozenset(bloom_filters),
             with_numbers=task.keeps_row_map,
@@ -274,18 +273,19 @@ class FileWriter:
         """
         :raises RewriteMismatch: the file holds other rows than were received.
         """
-        task, received = self._task, self._received
+        context, received = self._context, self._received
+        task, storage = context.task, context.storage
         # The row map's numbers are as wide as those of the whole bin.
-        sources = Sources(task, self._storage, source_rows=[self._rows_in])
-        outputs = write_outputs(task, sources, self._live, _settings(task), self._pool, received=received)
+        sources = Sources(task, storage, source_rows=[self._rows_in])
+        outputs = write_outputs(context, sources, self._pool, received=received)
         try:
             if outputs.rows != received.num_rows:
                 raise RewriteMismatch(task.bin_id, received.num_rows, outputs.rows)
-            if task.verify == "full":
-                compare_with_rows(task, self._storage, self._live.columns, outputs)
+            if context.is_verified:
+                compare_with_rows(context, outputs)
         except BaseException:
             with suppress(DeltaLogError):  # the error tells more
-                self._storage.delete(_keys(task, outputs.files, outputs.row_map))
+                storage.delete(_keys(task, outputs.files, outputs.row_map))
             raise
         output = outputs.files[0] if outputs.files else None
         return WrittenFile(received.number, output, outputs.rows, received.read, outputs.row_map)
@@ -391,7 +391,7 @@ class _Reader:
 
     def __init__(self, share: Share, storage: Storage) -> None:
         self._share, self._storage = share, storage
-        self.live = _live(share.task, storage)
+        self.live = BinContext.of(share.task, storage).live
         self.source_rows: list[int] = []
         self.decoded_bytes = 0
 
@@ -408,13 +408,3 @@ class _Reader:
             self.decoded_bytes += sum(data_file.row_group_bytes[wanted.start : wanted.stop])
             if wanted:
                 yield replace(opened, wanted=wanted)
-
-
-def _live(task: RewriteTask, storage: Storage) -> LiveRows:
-    return LiveRows(task, storage, stored_columns(task))
-
-
-def _settings(task: RewriteTask) -> WriterSettings:
-    return WriterSettings.of(
-        task.configuration, stored_columns(task), task.reader_features, task.clustering_columns
-    )

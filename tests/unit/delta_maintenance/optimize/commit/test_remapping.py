@@ -36,7 +36,7 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport
-from delta_maintenance.rewrite.manifest.row_positions import NotRemappable, SourceRows, remapped
+from delta_maintenance.rewrite.manifest.row_map import NotRemappable, SourceRows, remapped
 from delta_maintenance.text.report import render_report
 
 ROWS, FILES, PARTS = 4, 3, ("x", "y")

@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.checks import parquet_structs as parquet
+from tests.support.checks.thrift_struct import ThriftList, ThriftStruct, Typed
 
 from delta_log.table_config.schema import arrow_schema, parse_schema
 from delta_maintenance.rewrite.copy.copy_rules import (
@@ -33,9 +35,8 @@ from delta_maintenance.rewrite.encode.encoded_part import empty_footer
 from delta_maintenance.rewrite.encode.writer_notes import own_notes
 from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
-from parquet_parts import page_index as parquet
 from parquet_parts.footer import Footer
-from parquet_parts.thrift_compact import BINARY, I32, I64, LIST, STRUCT, ThriftList, ThriftStruct, Typed
+from parquet_parts.thrift import BINARY, I32, I64, LIST, STRUCT
 
 _SCHEMA = parse_schema(
     '{"type":"struct","fields":[{"name":"n","type":"long","nullable":true,"metadata":{}},'

@@ -37,7 +37,7 @@ from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.testing import FaultyStorage
 from delta_maintenance.contract import RUN_KEY_VARIABLE, ContractError, JobSpec
 from delta_maintenance.errors import BadManifest, ManifestReplaced
-from delta_maintenance.optimize.commit.manifest_expiry import forget_old_manifests
+from delta_maintenance.optimize.commit.orphans import forget_old_manifests
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.bin_id import bin_id_of
 from delta_maintenance.optimize.plan.planner import plan_optimize

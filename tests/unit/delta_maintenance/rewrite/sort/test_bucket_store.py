@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from delta_maintenance.errors import NoTemporarySpace
-from delta_maintenance.rewrite.row_memory import RowMemory
+from delta_maintenance.rewrite.read.segment_pool import RowMemory
 from delta_maintenance.rewrite.sort.bucket_store import BucketStore
 
 SCHEMA = pa.schema([("x", pa.int64())])

@@ -17,8 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.support.checks import parquet_structs as parquet
 from tests.support.checks.parquet_claims import claims, with_footer
 from tests.support.checks.parquet_edits import edited, footer_bytes, without_bounds
+from tests.support.checks.thrift_struct import ThriftStruct, Typed
 from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import RUN_KEY, keys, run
 from tests.support.tables.rewritable_tables import COLUMNS, GeneratedTable
@@ -34,8 +36,7 @@ from delta_maintenance.optimize.tasks import tasks_of
 from delta_maintenance.rewrite.bin import rewrite_bin
 from delta_maintenance.rewrite.task import OutputFile
 from delta_maintenance.rewrite.verify.bounds_check import BoundsCheck
-from parquet_parts import page_index as parquet
-from parquet_parts.thrift_compact import BINARY, I64, ThriftStruct, Typed
+from parquet_parts.thrift import BINARY, I64
 
 NAMES = tuple(COLUMNS)
 SCHEMA = GeneratedTable(NAMES, "none", False, False).schema
