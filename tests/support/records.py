@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from airflow_delta.monitoring.record import Record, Source, read_record, record_of_health, record_of_report
@@ -114,3 +115,14 @@ def run(
 
 def failure(table: str, message: str = "The store is away.", **arguments: Any) -> Record:
     return run(table, "failed", error=ErrorReport("StorageError", message), **arguments)
+
+
+def newest_of(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
+    """The newest record of each operation and DAG."""
+    newest: dict[tuple[str, str], Record] = {}
+    for record in records:
+        key = (record.operation, record.source.dag_id)
+        held = newest.get(key)
+        if held is None or (record.time_ms, record.number) >= (held.time_ms, held.number):
+            newest[key] = record
+    return newest

@@ -66,17 +66,6 @@ class TableRecords:
         return frozenset(dag for _, dag in (*self.newest, *self.failed))
 
 
-def newest_of(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
-    """The newest record of each operation and DAG."""
-    newest: dict[tuple[str, str], Record] = {}
-    for record in records:
-        key = (record.operation, record.source.dag_id)
-        held = newest.get(key)
-        if held is None or (record.time_ms, record.number) >= (held.time_ms, held.number):
-            newest[key] = record
-    return newest
-
-
 def row_for(records: TableRecords, dags: Container[str]) -> dict[str, Any]:
     """The row of a table for a reader who may see what some DAGs have reported of it.
 
@@ -297,11 +286,6 @@ def counts_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         counts[row["status"]] += 1
         counts["failing"] += row["failure"] is not None
     return counts
-
-
-def chosen(rows: Iterable[dict[str, Any]], query: FleetQuery) -> list[dict[str, Any]]:
-    """All rows that a reader asked for, in order."""
-    return matching(ordered(rows, query.sort, descending=query.descending), query)
 
 
 def matching(rows: Iterable[dict[str, Any]], query: FleetQuery) -> list[dict[str, Any]]:

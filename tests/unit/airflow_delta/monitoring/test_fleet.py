@@ -4,19 +4,18 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.records import HOSTILE, HOUR_MS, NOW_MS, failure, health, run
+from tests.support.records import HOSTILE, HOUR_MS, NOW_MS, failure, health, newest_of, run
 
 from airflow_delta.monitoring.fleet import (
     MAX_TEXT,
     SORTS,
     FleetQuery,
     TableRecords,
-    chosen,
     counts_of,
-    newest_of,
     page_of,
     row_for,
 )
+from airflow_delta.monitoring.fleet_cache import Fleet
 from airflow_delta.monitoring.record import Record, Source, table_id
 from delta_maintenance.contract import ErrorReport
 
@@ -32,6 +31,10 @@ def rows_of(*records: Record, failures: tuple[Record, ...] = (), dags: tuple[str
         if held.dags & set(dags):
             rows.append(row_for(held, dags))
     return rows
+
+
+def chosen(rows: list[Any], query: FleetQuery) -> list[Any]:
+    return list(Fleet.of({row["id"]: row for row in rows}).chosen(query))
 
 
 def test_a_row_has_the_figures_of_the_newest_reading() -> None:
@@ -140,7 +143,7 @@ def test_a_table_that_cannot_be_read_comes_first_with_its_reason_and_behind_it_o
     later = NOW_MS + HOUR_MS
 
     def not_opened(table: str, error: str, why: str) -> Record:
-        return run(table, "failed", number=None, at_ms=later, error=ErrorReport(error, why))
+        return run(table, "failed", at_ms=later, error=ErrorReport(error, why))
 
     rows = rows_of(
         health("critical", "critical"),
@@ -243,8 +246,8 @@ FLEET = (
 )
 
 
-def names(**wish: Any) -> list[str]:
-    return [row["name"] for row in chosen(rows_of(*FLEET), FleetQuery(**wish))]
+def names(**query: Any) -> list[str]:
+    return [row["name"] for row in chosen(rows_of(*FLEET), FleetQuery(**query))]
 
 
 def test_the_most_urgent_table_comes_first() -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.support.records import HOUR_MS, NOW_MS, failure, health, run
+from tests.support.records import HOUR_MS, NOW_MS, failure, health, newest_of, run
 
-from airflow_delta.monitoring.fleet import SORTS, FleetQuery, TableRecords, chosen, newest_of, row_for
+from airflow_delta.monitoring.fleet import SORTS, FleetQuery, TableRecords, matching, ordered, row_for
 from airflow_delta.monitoring.fleet_cache import FleetCache
 from airflow_delta.monitoring.record import Record, table_id
 from airflow_delta.monitoring.reported_state import ReportedState
@@ -74,4 +74,5 @@ def test_a_remembered_order_is_the_order_of_the_rows() -> None:
                 FleetQuery(sort=sort, descending=descending, status="failing"),
             ):
                 for _ in range(2):
-                    assert fleet.chosen(query) == chosen(fleet.rows.values(), query)
+                    expected = matching(ordered(fleet.rows.values(), sort, descending=descending), query)
+                    assert fleet.chosen(query) == expected
