@@ -4,13 +4,14 @@ Each table has a reading of health and an OPTIMIZE a day, so 3,000 tables and 90
 Airflow with one worker answers. What counts are processor seconds of the API server and of PostgreSQL, and bytes:
 
 a. The first request after a start, which reads the records of all days.
-b. Later requests: a page of 50 tables, against a page of 50 of as many assets. They take turns. Between them new events come, as in a night.
+b. Later requests: a page of 50 tables, against a page of 50 of as many assets. They take turns. Between them new records come, as in a night.
 c. One table with its history, and the bytes of a first view: the page's script and a page of tables.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 _TABLE = "@TABLE@"
+_NUMBERS = itertools.count()
 _OURS, _AIRFLOWS = "/delta-tables/v1/tables?limit=50", "/api/v2/assets?limit=50"
 _SCRIPT = "/delta-tables/delta-tables.js"
 
@@ -95,46 +97,47 @@ def _fill(tables: int, days: int) -> None:
     from sqlalchemy import text
     from tests.support.runs.metadata_database import add_dags
 
-    from airflow_delta.monitoring.asset_rows import make_asset_rows
-
     add_dags("nightly")
-    make_asset_rows()
     with create_session() as session:
         for number in range(tables):
             asset = AssetModel(f"table-{number}", f"s3://lake/sales/table-{number}", group="asset")
             session.add_all([asset, AssetActive.for_asset(asset)])
     began = time.monotonic()
-    _add_events(tables, days)
+    _add_records(tables, days)
     with create_session() as session:
         session.execute(text("ANALYZE"))
-        size = session.scalar(text("SELECT pg_size_pretty(pg_total_relation_size('asset_event'))"))
-        count = session.scalar(text("SELECT count(*) FROM asset_event"))
+        size = session.scalar(text("SELECT pg_size_pretty(pg_total_relation_size('task_state_store'))"))
+        count = session.scalar(text("SELECT count(*) FROM task_state_store"))
     print(f"{count:,} records, {size} in PostgreSQL, written in {time.monotonic() - began:.0f} s")
 
 
-def _add_events(tables: int, days: int) -> None:
-    """Events of the given tables, a reading and a run on each of the last days; in the order of time."""
+def _add_records(tables: int, days: int) -> None:
+    """Records of the given tables, a reading and a run on each of the last days; in the order of time."""
     from airflow.utils.session import create_session
     from sqlalchemy import text
+    from tests.support.runs.metadata_database import run_number
 
     insert = text(
         """
-        INSERT INTO asset_event
-            (asset_id, extra, source_dag_id, source_task_id, source_run_id, source_map_index, timestamp)
-        SELECT a.id, replace(CASE
+        INSERT INTO task_state_store (dag_run_id, dag_id, run_id, task_id, map_index, key, value, updated_at)
+        SELECT :run, 'nightly', :run_id, task, n,
+            'delta_record.1.' || left(encode(sha256(('s3://lake/sales/table-' || n)::bytea), 'hex'), 24) || '.' || task
+                || CASE WHEN task = 'health' THEN '.422.416' ELSE '..' END,
+            replace(CASE
                 WHEN task = 'optimize' THEN :optimize
                 WHEN n % 10 = 0 THEN :critical
                 WHEN n % 10 < 3 THEN :attention
-                ELSE :healthy END, '@TABLE@', 's3://lake/sales/table-' || n)::json,
-            'nightly', task, 'scheduled__' || day, n, now() - make_interval(days => day) + make_interval(secs => n * 0.001)
-        FROM asset a, generate_series(0, :tables - 1) n, generate_series(0, :days - 1) day,
-            unnest(ARRAY['health', 'optimize']) task
-        WHERE a.name = 'delta-monitoring:tables'
-        ORDER BY day DESC, n, task
+                ELSE :healthy END, '@TABLE@', 's3://lake/sales/table-' || n),
+            now() - make_interval(days => :day) + make_interval(secs => n * 0.001)
+        FROM generate_series(0, :tables - 1) n, unnest(ARRAY['health', 'optimize']) task
+        ORDER BY n, task
         """
     )
     with create_session() as session:
-        session.execute(insert, {**_templates(), "tables": tables, "days": days})
+        for day in reversed(range(days)):
+            run_id = f"run {next(_NUMBERS)}"
+            names = {"run": run_number(session, "nightly", run_id), "run_id": run_id}
+            session.execute(insert, {**_templates(), **names, "tables": tables, "day": day})
 
 
 # -- the server ------------------------------------------------------------------------------------------------------
@@ -209,7 +212,7 @@ def _measure(server: Server, tables: int, rounds: int) -> None:
     totals: dict[str, list[float]] = {_OURS: [0.0, 0.0], _AIRFLOWS: [0.0, 0.0]}
     for number in range(rounds + 1):
         # As in a night: a hundred tables are done between two looks.
-        _add_events(min(100, tables), 1)
+        _add_records(min(100, tables), 1)
         for path, total in totals.items():
             _, cost, _ = _costs(server, lambda path=path: server.get(path), 10)  # type: ignore[misc]
             if number:

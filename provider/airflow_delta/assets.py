@@ -6,8 +6,6 @@ Maintenance changes no row, so it must not start DAGs that are scheduled on a ta
 * ``delta-maintenance:<alias>``, one for all tables whose operators have ``asset_alias``. Airflow keeps a row for each asset for
   ever, and looks at all assets of an alias that a DAG is scheduled on, so thousands of mapped tables should share one.
 
-What the page *Delta tables* shows goes to ``delta-monitoring:tables`` (:mod:`airflow_delta.monitoring`).
-
 Events reach an asset through an alias, for two reasons. A table's address may be a template, so that the asset is known only when
 the task runs. And an asset that is itself an outlet gets an event from every task that succeeds, whatever the task did.
 """
@@ -27,11 +25,6 @@ MAINTENANCE_ALIAS = AssetAlias("delta-maintenance")
 #: Outlet of operators with ``emit_data_asset=True``. It is an alias of its own: an asset that gets an event through an alias
 #: belongs to the alias from then on, and DAGs that follow the alias would run for every later event of the data.
 DATA_ALIAS = AssetAlias("delta-data")
-
-#: One asset for all tables. Its events are the records that the page *Delta tables* shows, one for each run and each reading of
-#: health. A DAG that is scheduled on it runs after every task of this provider, also after its own.
-MONITORING_ALIAS = AssetAlias("delta-monitoring")
-MONITORING_ASSET = Asset(name="delta-monitoring:tables", uri="delta-monitoring:tables")
 
 
 def maintenance_asset(table: str) -> Asset:

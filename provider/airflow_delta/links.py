@@ -14,19 +14,17 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
-from airflow_delta.monitoring.record import table_id
+from airflow_delta.monitoring.page_address import path_of_airflow, path_of_table
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
 
-#: The route of the page *Delta tables*, below ``/plugin/``.
-PAGE_ROUTE = "delta-tables"
 _SECTION, _HISTORY, _TABLE = "delta", "spark_history_url", "table_url"
 
 
@@ -94,12 +92,7 @@ class TablePageLink(_Link):
         table = str(getattr(operator, "table", ""))
         if not table or not conf.getboolean(_SECTION, "monitoring", fallback=True):
             return ""
-        return f"{path_of_airflow()}/plugin/{PAGE_ROUTE}?table={table_id(table)}"
-
-
-def path_of_airflow() -> str:
-    """The path below which a proxy serves Airflow; empty in most installations."""
-    return urlsplit(str(conf.get("api", "base_url", fallback=""))).path.rstrip("/")
+        return f"{path_of_airflow()}{path_of_table(table)}"
 
 
 def spark_url(spark: Mapping[str, Any], history_url: str | None) -> str:

@@ -135,16 +135,16 @@ def get_provider_info() -> dict[str, Any]:
                         "default": None,
                     },
                     "monitoring": {
-                        "description": "Whether tasks report to the page Delta tables of Airflow's UI: an event of the asset "
-                        "delta-monitoring:tables for each run and each reading of health, and an XCom for each failure.",
+                        "description": "Whether tasks report to the page Delta tables of Airflow's UI: an entry of the task's state "
+                        "store for each run and each reading of health.",
                         "version_added": "0.2.0",
                         "type": "boolean",
                         "example": "False",
                         "default": "True",
                     },
                     "monitoring_days": {
-                        "description": "How many days back the page Delta tables looks. A table that no task has told of since "
-                        "then is not shown.",
+                        "description": "How many days back the page Delta tables looks, and how long tasks let Airflow keep what "
+                        "they report. A table that no task has reported of since then is not shown.",
                         "version_added": "0.2.0",
                         "type": "integer",
                         "example": "30",

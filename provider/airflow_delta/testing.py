@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from msgspec import Struct
@@ -135,16 +136,19 @@ class FakeStateStore:
     """The part of ``context["task_state_store"]`` that is used; values go through JSON, as in Airflow."""
 
     def __init__(self) -> None:
-        self._values: dict[str, str] = {}
+        #: JSON texts by key.
+        self.values: dict[str, str] = {}
+        self.retentions: dict[str, timedelta | None] = {}
 
     def get(self, key: str, default: Any = None) -> Any:
-        return json.loads(self._values[key]) if key in self._values else default
+        return json.loads(self.values[key]) if key in self.values else default
 
-    def set(self, key: str, value: Any, **_: Any) -> None:
-        self._values[key] = json.dumps(value)
+    def set(self, key: str, value: Any, *, retention: timedelta | None = None) -> None:
+        self.values[key] = json.dumps(value)
+        self.retentions[key] = retention
 
     def delete(self, key: str) -> None:
-        self._values.pop(key, None)
+        self.values.pop(key, None)
 
 
 class FakeAssetStateStore:

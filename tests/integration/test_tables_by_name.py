@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from tests.support.runs.task_context import Supervisor
+from tests.support.runs.task_context import Supervisor, reported
 from tests.support.servers.glue import GlueServer
 from tests.support.servers.process import free_port
 from tests.support.tables.small_tables import write_days
 
-from airflow_delta.assets import DATA_ALIAS, MAINTENANCE_ALIAS, MONITORING_ALIAS
+from airflow_delta.assets import DATA_ALIAS, MAINTENANCE_ALIAS
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.hooks.watched_store import WatchedStore
 from airflow_delta.operators.doctor import DeltaDoctorOperator
@@ -128,7 +128,7 @@ def test_an_operator_maintains_the_place_and_everything_airflow_keeps_goes_by_th
     assert told.dest_asset_key.uri == f"delta-maintenance:{name}"
     assert told.extra["location"] == str(table)
     assert [event.dest_asset_key.uri for event in events[DATA_ALIAS].asset_alias_events] == [asset.uri]
-    (record,) = [event.extra for event in events[MONITORING_ALIAS].asset_alias_events]
+    (record,) = reported(context)
     assert (record["table"], record["report"]["location"]) == (name, str(table))
     # Another try of the same work finds its transaction, and commits nothing.
     again = operator.execute(make_context(context["task_state_store"]))

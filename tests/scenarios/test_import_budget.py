@@ -305,11 +305,10 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time import task_runner
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow_delta import operators, sensors
-from airflow_delta.assets import MONITORING_ASSET
 from airflow_delta.testing import FakeStateStore
 from tests.support.runs.task_context import Supervisor
 
-task_runner.SUPERVISOR_COMMS = Supervisor(MONITORING_ASSET)
+task_runner.SUPERVISOR_COMMS = Supervisor()
 names = dict(dag_id="d", task_id="t", run_id="r", map_index=-1, try_number=1, max_tries=0, xcom_push=lambda key, value: None)
 context = dict(ti=SimpleNamespace(**names), task_state_store=FakeStateStore(), outlet_events=OutletEventAccessors())
 with suppress(AirflowSkipException):

@@ -13,15 +13,15 @@ from tests.support.records import HOSTILE, HOUR_MS, health_document
 from tests.support.runs.metadata_database import (
     ApiServer,
     add_dags,
-    add_event,
+    add_record,
     counted_queries,
+    entry_of,
     start_api_server,
 )
 
-from airflow_delta.assets import MONITORING_ASSET
 from airflow_delta.monitoring.api import SortName, StatusName
 from airflow_delta.monitoring.fleet import SORTS, STATUSES
-from airflow_delta.monitoring.record import FAILURE_KEY, record_of_health, record_of_report, table_id
+from airflow_delta.monitoring.record import record_of_health, record_of_report, table_id
 from delta_maintenance.contract import ErrorReport, JobReport
 
 pytestmark = pytest.mark.airflow
@@ -45,20 +45,16 @@ def server() -> ApiServer:
 
 @pytest.fixture
 def api(server: ApiServer) -> Iterator[ApiServer]:
-    """The server without events; the DAG `nightly` is there.
-
-    Without its asset the server forgets what it has read.
-    """
-    from airflow.models.asset import AssetEvent, AssetModel
+    """The server without records; the DAG `nightly` is there."""
     from airflow.models.dag import DagModel
-    from airflow.models.xcom import XComModel
+    from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import delete
 
     add_dags("nightly")
     yield server
     with create_session() as session:
-        for model in (AssetEvent, AssetModel, XComModel, DagModel):
+        for model in (DagRun, DagModel):
             session.execute(delete(model))
 
 
@@ -68,25 +64,17 @@ def now_ms() -> int:
 
 def tell_health(table: str, status: str = "healthy", *, age_hours: float = 0, **arguments: Any) -> int:
     record = record_of_health(health_document(table, status))
-    return add_event(MONITORING_ASSET.name, record, now_ms() - int(age_hours * HOUR_MS), **arguments)
+    return add_record(record, now_ms() - int(age_hours * HOUR_MS), **arguments)
 
 
 def tell_run(table: str, status: str = "committed", *, age_hours: float = 0, **arguments: Any) -> int:
     record = record_of_report(JobReport("optimize", table, status, version=74), ["Two files became one."])
-    return add_event(MONITORING_ASSET.name, record, now_ms() - int(age_hours * HOUR_MS), **arguments)
+    return add_record(record, now_ms() - int(age_hours * HOUR_MS), **arguments)
 
 
-def leave_failure(api: ApiServer, table: str, message: str) -> None:
-    """An XCom of a task that failed, without the task instance that Airflow would have."""
-    from airflow.models.xcom import XComModel
-    from sqlalchemy import insert
-
-    value = record_of_report(JobReport("vacuum", table, "failed", error=ErrorReport("E", message)), [])
-    names = {"dag_id": "nightly", "run_id": "run", "task_id": "vacuum", "map_index": -1}
-    with api.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
-        connection.execute(insert(XComModel).values(dag_run_id=1, key=FAILURE_KEY, value=value, **names))
-        connection.exec_driver_sql("PRAGMA foreign_keys=ON")
+def leave_failure(table: str, message: str, **arguments: Any) -> int:
+    report = JobReport("vacuum", table, "failed", error=ErrorReport("E", message))
+    return add_record(record_of_report(report, []), now_ms(), task_id="vacuum", **arguments)
 
 
 def read(api: ApiServer, path: str = TABLES, **parameters: Any) -> Any:
@@ -127,7 +115,7 @@ def test_answers_forbid_to_be_run_framed_and_guessed(api: ApiServer, path: str) 
 def test_a_viewer_sees_a_table_its_run_and_its_failure(api: ApiServer) -> None:
     number = tell_run("s3://lake/events", age_hours=2)
     tell_health("s3://lake/events", "attention", age_hours=1)
-    leave_failure(api, "s3://lake/events", "No such host.")
+    leave_failure("s3://lake/events", "No such host.")
     fleet = read(api)
     (row,) = fleet["tables"]
     assert (row["status"], row["num_files"], row["small_files"]) == ("attention", 422, 416)
@@ -152,8 +140,8 @@ def test_the_newest_reading_counts_and_the_others_are_its_history(api: ApiServer
     assert [point["status"] for point in view["trend"]] == ["critical", "healthy", "attention", "healthy"]
 
 
-def test_events_that_come_later_are_seen_and_those_that_were_deleted_are_forgotten(api: ApiServer) -> None:
-    from airflow.models.asset import AssetEvent
+def test_records_that_come_later_are_seen_and_those_that_were_deleted_are_forgotten(api: ApiServer) -> None:
+    from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.session import create_session
     from sqlalchemy import delete
 
@@ -163,7 +151,7 @@ def test_events_that_come_later_are_seen_and_those_that_were_deleted_are_forgott
     tell_health("s3://lake/three", age_hours=0.1)
     assert read(api)["total"] == 3
     with create_session() as session:  # as `airflow db clean` does
-        session.execute(delete(AssetEvent).where(AssetEvent.id == first))
+        session.execute(delete(TaskStateStoreModel).where(TaskStateStoreModel.id == first))
     assert {row["name"] for row in read(api)["tables"]} == {"two", "three"}
     assert api.get(f"{TABLES}/{table_id('s3://lake/one')}").status_code == 404
 
@@ -185,18 +173,19 @@ def test_a_dag_that_the_reader_may_not_see_tells_them_nothing(api: ApiServer) ->
     assert read(api)["total"] == 2
 
 
-def test_events_that_are_no_records_are_counted_and_the_rest_stands(api: ApiServer) -> None:
+def test_entries_that_are_no_records_are_counted_and_the_rest_stands(api: ApiServer) -> None:
     tell_health("s3://lake/sound")
-    for extra in (
-        {},
-        {"record_version": 99},
-        ["a list"],
-        {"record_version": 1, "kind": "run", "table": "t", "report": {"status": "\0"}},
+    for number, value in enumerate(
+        (
+            {},
+            {"record_version": 99},
+            ["a list"],
+            {"record_version": 1, "kind": "run", "table": "t", "report": {"status": "\0"}},
+            record_of_health(health_document("s3://lake/another")),
+        )
     ):
-        add_event(MONITORING_ASSET.name, extra, now_ms())
-    forged = add_event(
-        MONITORING_ASSET.name, record_of_health(health_document("s3://lake/forged")), now_ms(), dag_id=None
-    )
+        add_record(value, now_ms() + number, f"delta_record.1.{number:024}.optimize..")
+    add_record({"record_version": 2}, now_ms() + 5, "delta_record.of another release")
     fleet = read(api)
     assert [row["name"] for row in fleet["tables"]] == ["sound"]
     assert [one["why"] for one in fleet["broken"]] == [
@@ -204,20 +193,19 @@ def test_events_that_are_no_records_are_counted_and_the_rest_stands(api: ApiServ
         "it has no record_version 1",
         "it is not an object",
         "its report names no operation and status",
-        "no task has left it",
+        "its key does not name its table",
+        "it has no record_version 1",
     ]
-    assert api.get(f"/delta-tables/v1/runs/{forged}").status_code == 404
 
 
 def test_a_record_is_read_whatever_the_order_of_its_members(api: ApiServer) -> None:
-    # MySQL keeps JSON with the shorter names first.
     record = record_of_health(health_document("s3://lake/one", "critical"))
-    add_event(MONITORING_ASSET.name, {name: record[name] for name in sorted(record, key=len)}, now_ms())
+    add_record({name: record[name] for name in sorted(record, key=len)}, now_ms())
     run = record_of_report(JobReport("optimize", "s3://lake/two", "committed"), [])
     run["report"] = dict(reversed(run["report"].items()))
-    add_event(MONITORING_ASSET.name, run, now_ms())
+    add_record(run, now_ms())
     long = "s3://lake/" + "\u05d0" * 500
-    add_event(MONITORING_ASSET.name, record_of_health(health_document(long)), now_ms())
+    add_record(record_of_health(health_document(long)), now_ms())
     rows = {row["table"]: row for row in read(api)["tables"]}
     assert set(rows) == {"s3://lake/one", "s3://lake/two", long}
     assert rows["s3://lake/one"]["status"] == "critical"
@@ -226,10 +214,9 @@ def test_a_record_is_read_whatever_the_order_of_its_members(api: ApiServer) -> N
         assert read(api, f"{TABLES}/{row['id']}")["row"]["id"] == row["id"]
 
 
-def test_an_event_of_another_asset_is_no_run(api: ApiServer) -> None:
-    number = add_event(
-        "s3://lake/events", record_of_report(JobReport("optimize", "t", "committed"), []), now_ms()
-    )
+def test_an_entry_of_another_key_is_no_run(api: ApiServer) -> None:
+    record = record_of_report(JobReport("optimize", "t", "committed"), [])
+    number = add_record(record, now_ms(), "delta_recordings")
     assert api.get(f"/delta-tables/v1/runs/{number}").status_code == 404
     assert read(api)["total"] == 0
 
@@ -271,7 +258,7 @@ def test_what_is_no_name_number_or_choice_is_refused(api: ApiServer, path: str) 
 def test_a_fleet_of_three_thousand_tables_takes_as_many_queries_as_one_of_three_and_one_page_of_bytes(
     api: ApiServer,
 ) -> None:
-    from airflow.models.asset import AssetEvent
+    from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.session import create_session
     from sqlalchemy import insert
 
@@ -285,20 +272,19 @@ def test_a_fleet_of_three_thousand_tables_takes_as_many_queries_as_one_of_three_
     first = tell_health("s3://lake/table-1", "critical")
     few = queries()
     with create_session() as session:
-        like = session.get(AssetEvent, first)
+        like = session.get(TaskStateStoreModel, first)
         assert like is not None
-        common = {
-            "asset_id": like.asset_id,
-            "source_dag_id": "nightly",
-            "source_run_id": "r",
-            "timestamp": like.timestamp,
-        }
         rows = [
-            {**common, "extra": record_of_health(health_document(f"s3://lake/table-{number}", "critical"))}
+            entry_of(
+                record_of_health(health_document(f"s3://lake/table-{number}", "critical")),
+                now_ms(),
+                like.dag_run_id,
+            )
             for number in range(2, 3_000)
         ]
-        session.execute(insert(AssetEvent), rows)
-    assert queries() == few <= 9
+        session.execute(insert(TaskStateStoreModel), rows)
+    assert queries() == few
+    assert queries() == few - 2, "without news only the sums of the last entries are asked for"
     answer = api.get(TABLES, limit=50)
     assert answer.json()["total"] == 3_000
     # With the page's script: what a first view takes.
@@ -323,15 +309,39 @@ def test_a_dag_has_the_tables_that_it_has_told_of(api: ApiServer) -> None:
 
 
 def test_a_task_instance_has_what_it_has_told_and_no_other_task_has_it(api: ApiServer) -> None:
-    number = tell_run("s3://lake/events")
-    tell_health("s3://lake/events", "critical", task_id="health")
-    leave_failure(api, "s3://lake/orders", "No such host.")
+    number = tell_run("s3://lake/events", run_id="run")
+    tell_health("s3://lake/events", "critical", task_id="health", run_id="run")
+    leave_failure("s3://lake/orders", "No such host.", run_id="run")
     (told,) = read(api, TASK)["told"]
     assert (told["kind"], told["run"]["number"], told["row"]["status"]) == ("run", number, "critical")
     (failed,) = read(api, TASK.replace("task_id=task", "task_id=vacuum"))["told"]
     assert (failed["run"]["status"], failed["row"]["name"]) == ("failed", "orders")
     assert read(api, f"{TASK}&map_index=3")["told"] == []
     assert api.get(TASK.replace("nightly", "secret")).status_code == 404
+
+
+def test_a_task_that_is_tried_again_shows_its_newest_try_and_the_table_shows_every_try(
+    api: ApiServer,
+) -> None:
+    leave_failure("s3://lake/events", "No such host.", run_id="run")
+    report = record_of_report(JobReport("vacuum", "s3://lake/events", "committed"), [])
+    number = add_record(report, now_ms() + 1, run_id="run", task_id="vacuum", try_number=2)
+    (told,) = read(api, TASK.replace("task_id=task", "task_id=vacuum"))["told"]
+    assert (told["run"]["number"], told["row"]["failure"]) == (number, None)
+    runs = read(api, f"{TABLES}/{told['row']['id']}")["runs"]
+    assert [(run["status"], run["number"]) for run in runs] == [("committed", number), ("failed", None)]
+
+
+def test_a_server_whose_airflow_deletes_records_says_so(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from airflow_delta.monitoring.api import configured_app
+
+    configured_app()
+    assert "clear_on_success" not in caplog.text
+    monkeypatch.setenv("AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS", "True")
+    configured_app()
+    assert "clear_on_success" in caplog.text
 
 
 def test_a_row_has_the_trend_of_the_readings_that_the_reader_may_see(api: ApiServer) -> None:

@@ -12,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tests.support.records import HOSTILE, HOUR_MS, health_document
 from tests.support.runs.metadata_database import (
     ApiServer,
     add_dags,
-    add_event,
+    add_record,
     counted_queries,
     remember,
     start_api_server,
@@ -31,7 +32,6 @@ from tests.support.runs.metadata_database import (
 )
 from tests.support.tables.written_log import add, write_log
 
-from airflow_delta.assets import MONITORING_ASSET
 from airflow_delta.monitoring.record import record_of_health
 from airflow_delta.triggers import (
     DeltaDeletionVectorRatioTrigger,
@@ -54,9 +54,10 @@ def server() -> ApiServer:
 
 @pytest.fixture
 def api(server: ApiServer) -> Iterator[ApiServer]:
-    from airflow.models.asset import AssetActive, AssetEvent, AssetModel, AssetWatcherModel
+    from airflow.models.asset import AssetModel, AssetWatcherModel
     from airflow.models.asset_state_store import AssetStateStoreModel
     from airflow.models.dag import DagModel
+    from airflow.models.dagrun import DagRun
     from airflow.models.trigger import Trigger
     from airflow.utils.session import create_session
     from sqlalchemy import delete
@@ -68,9 +69,8 @@ def api(server: ApiServer) -> Iterator[ApiServer]:
             AssetStateStoreModel,
             AssetWatcherModel,
             Trigger,
-            AssetEvent,
-            AssetActive,
             AssetModel,
+            DagRun,
             DagModel,
         )
         for model in models:
@@ -80,10 +80,10 @@ def api(server: ApiServer) -> Iterator[ApiServer]:
 def routes() -> list[tuple[str, str]]:
     """Method and path of every route that the plugin serves, so that none can be forgotten here."""
     from airflow_delta.monitoring.api import make_app
-    from airflow_delta.monitoring.feed import Feed
+    from airflow_delta.monitoring.metadata_queries import MetadataQueries
 
     found = []
-    for route in make_app(Feed(1), 1).routes:
+    for route in make_app(MetadataQueries(1), 1).routes:
         path = re.sub(r"\{identity\}", "0" * 24, getattr(route, "path", ""))
         path = re.sub(r"\{\w+\}", "1", path)
         found += [(method, f"{PREFIX}{path}") for method in sorted(getattr(route, "methods", None) or ())]
@@ -184,7 +184,7 @@ def test_what_the_writers_of_a_table_chose_arrives_as_text(api: ApiServer, tmp_p
     )
     options = HealthOptions.from_mapping({})
     document = health_of(Table(str(tmp_path / "t")), str(tmp_path / "t"), options, Runtime())
-    add_event(MONITORING_ASSET.name, record_of_health(document), int(time.time() * 1000))
+    add_record(record_of_health(document), int(time.time() * 1000))
     (row,) = api.get(TABLES).json()["tables"]
     answer = api.get(f"{TABLES}/{row['id']}")
     assert answer.headers["content-type"] == "application/json"
@@ -228,16 +228,16 @@ def test_a_crowd_that_waits_for_a_slow_page_takes_no_thread_from_airflow(api: Ap
     import httpx
 
     from airflow_delta.monitoring.api import make_app
-    from airflow_delta.monitoring.feed import Feed
+    from airflow_delta.monitoring.metadata_queries import MetadataQueries
 
-    feed = Feed(90)
-    app, crowd = make_app(feed, 90), 60
+    queries = MetadataQueries(90)
+    app, crowd = make_app(queries, 90), 60
     headers = {"Authorization": f"Bearer {api.token('admin')}"}
 
     async def visit() -> list[int]:
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://page") as client:
-            with feed._lock:  # as long as records are read for the first time
+            with queries._lock:  # as long as records are read for the first time
                 visits = [
                     asyncio.create_task(client.get("/v1/tables", headers=headers)) for _ in range(crowd)
                 ]
@@ -254,10 +254,17 @@ def test_a_crowd_that_waits_for_a_slow_page_takes_no_thread_from_airflow(api: Ap
 
 
 @pytest.fixture
-def memory(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
-    """Has each request look at what watchers remember."""
-    monkeypatch.setattr("airflow_delta.monitoring.feed.SECONDS_BETWEEN_WATCHES", 0.0)
-    return api
+def memory(api: ApiServer) -> ApiServer:
+    """A page that looks at what watchers remember with each request."""
+    from fastapi import FastAPI
+    from fastapi.testclient import TestClient
+
+    from airflow_delta.monitoring.api import make_app
+    from airflow_delta.monitoring.metadata_queries import MetadataQueries
+
+    app = FastAPI()
+    app.mount(PREFIX, make_app(MetadataQueries(90, seconds_between_watches=0), 90))
+    return replace(api, client=TestClient(app))
 
 
 def test_tables_of_watchers_are_shown_to_everyone_who_may_read_assets(memory: ApiServer) -> None:
@@ -347,16 +354,16 @@ def test_only_what_a_watcher_itself_has_kept_is_shown(memory: ApiServer) -> None
 def test_what_watchers_remember_is_read_twice_a_minute_at_most(api: ApiServer) -> None:
     from sqlalchemy.orm import Session
 
-    from airflow_delta.monitoring.feed import Feed
+    from airflow_delta.monitoring.metadata_queries import MetadataQueries
 
     watch("events", DeltaTableVersionTrigger("s3://lake/events"))
     remember("events", "delta_versions.03", {"s3://lake/events": [6, 7]})
-    feed = Feed(90)
+    queries = MetadataQueries(90)
     with Session(api.engine) as session:
         with counted_queries(api.engine) as first:
-            known = feed.read(session)
+            known = queries.read(session)
         with counted_queries(api.engine) as second:
-            assert feed.read(session) is known
+            assert queries.read(session) is known
     read = [sum("asset_state_store" in text for text in texts) for texts in (first, second)]
     assert read == [1, 0]
     assert len(second) <= 3
@@ -365,18 +372,18 @@ def test_what_watchers_remember_is_read_twice_a_minute_at_most(api: ApiServer) -
 def test_tables_without_news_of_their_watchers_stay_the_same_objects(memory: ApiServer) -> None:
     from sqlalchemy.orm import Session
 
-    from airflow_delta.monitoring.feed import Feed
+    from airflow_delta.monitoring.metadata_queries import MetadataQueries
 
     watch("events", DeltaTableVersionTrigger("s3://lake/*"))
     places = {f"s3://lake/{number}": [number, number] for number in range(20)}
     remember("events", "delta_versions.03", places)
-    feed = Feed(90)
+    queries = MetadataQueries(90, seconds_between_watches=0)
     with Session(memory.engine) as session:
-        before = feed.read(session).tables
+        before = queries.read(session).tables
     remember("events", "delta_versions.03", {**places, "s3://lake/7": [99, 99]})
     with Session(memory.engine) as session:
-        after = feed.read(session).tables
-    assert [name for name in after if after[name] is not before[name]] == ["s3://lake/7"]
+        after = queries.read(session).tables
+    assert [one.address for name, one in after.items() if one is not before[name]] == ["s3://lake/7"]
 
 
 # -- what Airflow forgets and renames --------------------------------------------------------------------------------
@@ -384,22 +391,31 @@ def test_tables_without_news_of_their_watchers_stay_the_same_objects(memory: Api
 
 def tell(table: str, dag_id: str = "nightly", age_hours: float = 0) -> None:
     at_ms = int(time.time() * 1000 - age_hours * HOUR_MS)
-    add_event(MONITORING_ASSET.name, record_of_health(health_document(table)), at_ms, dag_id)
+    add_record(record_of_health(health_document(table)), at_ms, dag_id=dag_id)
 
 
 def names(api: ApiServer) -> set[str]:
     return {row["name"] for row in api.get(TABLES).json()["tables"]}
 
 
-def test_what_airflow_db_clean_deletes_is_not_shown_any_more(api: ApiServer) -> None:
+@pytest.mark.parametrize("deleted", ["task_state_store", "dag_run"])
+def test_what_airflow_db_clean_deletes_is_not_shown_any_more(api: ApiServer, deleted: str) -> None:
+    from airflow.models.dagrun import DagRun
+    from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.utils.db_cleanup import run_cleanup
+    from airflow.utils.session import create_session
+    from sqlalchemy import update
 
     tell("s3://lake/old", age_hours=72)
+    with create_session() as session:  # the record has expired, and its run is old
+        then = datetime.now(timezone.utc) - timedelta(hours=72)
+        session.execute(update(TaskStateStoreModel).values(expires_at=then))
+        session.execute(update(DagRun).values(start_date=then))
     tell("s3://lake/new", age_hours=1)
     assert names(api) == {"old", "new"}
     run_cleanup(
         clean_before_timestamp=datetime.now(timezone.utc) - timedelta(hours=48),  # type: ignore[arg-type]
-        table_names=["asset_event"],
+        table_names=[deleted],
         confirm=False,
         skip_archive=True,
         error_on_cleanup_failure=True,
@@ -420,19 +436,3 @@ def test_after_a_dag_was_renamed_its_tables_come_back_with_its_next_run(api: Api
     assert names(api) == set()
     tell("s3://lake/one", "every_night")
     assert names(api) == {"one"}
-
-
-def test_whether_the_asset_is_active_makes_no_difference(api: ApiServer) -> None:
-    from airflow.models.asset import AssetActive, AssetModel
-    from airflow.utils.session import create_session
-    from sqlalchemy import delete, select
-
-    tell("s3://lake/events")
-    with create_session() as session:
-        asset = session.scalar(select(AssetModel).where(AssetModel.name == MONITORING_ASSET.name))
-        assert asset is not None
-        session.add(AssetActive.for_asset(asset))
-    assert names(api) == {"events"}
-    with create_session() as session:
-        session.execute(delete(AssetActive))
-    assert names(api) == {"events"}

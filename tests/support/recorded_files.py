@@ -166,7 +166,7 @@ def _task_state() -> dict[str, Any]:
     job = handle(identity.run_id, LAUNCHED[0][1])
     remember_job(context, SubmittedJob(identity.run_id, SUBMISSION, CLUSTER_RUNNER, 1, job))
     Baselines(context, PLACE).begin(7)  # type: ignore[arg-type]
-    return {key: json.loads(text) for key, text in store._values.items()}
+    return {key: json.loads(text) for key, text in store.values.items()}
 
 
 def _triggers() -> list[Any]:

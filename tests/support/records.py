@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from airflow_delta.monitoring.record import Record, Source, read_record, record_of_health, record_of_report
@@ -103,7 +104,7 @@ def run(
     operation: str = "optimize",
     at_ms: int = NOW_MS,
     dag_id: str = "nightly",
-    number: int | None = 1,
+    number: int = 1,
     **members: Any,
 ) -> Record:
     report = JobReport(operation, table, status, version=74, read_version=73, **members)
@@ -113,4 +114,15 @@ def run(
 
 
 def failure(table: str, message: str = "The store is away.", **arguments: Any) -> Record:
-    return run(table, "failed", number=None, error=ErrorReport("StorageError", message), **arguments)
+    return run(table, "failed", error=ErrorReport("StorageError", message), **arguments)
+
+
+def newest_of(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
+    """The newest record of each operation and DAG."""
+    newest: dict[tuple[str, str], Record] = {}
+    for record in records:
+        key = (record.operation, record.source.dag_id)
+        held = newest.get(key)
+        if held is None or (record.time_ms, record.number) >= (held.time_ms, held.number):
+            newest[key] = record
+    return newest

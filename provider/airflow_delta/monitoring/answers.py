@@ -67,7 +67,7 @@ class Trend(BaseModel):
 
 
 class Row(BaseModel):
-    """One table. A figure is null where no task has told it.
+    """One table. A figure is null where no task has reported it.
 
     :param is_exact: `table` is the whole address, as tasks have it.
     :param status: of the newest reading, without what has been done since; `unreadable`: no task could open the table since.
@@ -102,8 +102,8 @@ class Row(BaseModel):
     trend: Trend
 
 
-class BrokenEvent(TaskInstanceName):
-    """An event of the monitoring asset that is no record of a task of this provider."""
+class BrokenRecord(TaskInstanceName):
+    """An entry of a task's state store that has the key of a record, and is none that this release reads."""
 
     time_ms: int
     why: str
@@ -121,7 +121,7 @@ class Fleet(BaseModel):
     total: int
     offset: int
     tables: list[Row]
-    broken: list[BrokenEvent]
+    broken: list[BrokenRecord]
     days: int
     maintenance_dag: str | None
 
@@ -214,8 +214,8 @@ class TableView(BaseModel):
     maintenance_dag: str | None = None
 
 
-class Told(BaseModel):
-    """What a task instance has told of one table.
+class ReportedTable(BaseModel):
+    """What a task instance has reported of one table.
 
     :param kind: `run`, `health` or `sight`.
     """
@@ -226,7 +226,7 @@ class Told(BaseModel):
 
 
 class TaskView(BaseModel):
-    told: list[Told]
+    told: list[ReportedTable]
 
 
 class RunView(BaseModel):

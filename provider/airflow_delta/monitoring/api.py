@@ -2,13 +2,14 @@
 
 * Every route wants a token of Airflow, and the routes with data the permission to read assets. A record is shown to callers who
   may read the DAG that left it, what a watcher remembers to all of them.
-* A table is named by a digest of its address, a run by the number of its event. No address of the caller is opened.
+* A table is named by a digest of its address, a run by the number of its record. No address of the caller is opened.
 * Answers forbid a browser to run them, to frame them, and to guess their type.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from importlib.resources import files
@@ -28,16 +29,16 @@ from airflow_delta.monitoring.access import (
     metadata_session,
     readable_dags,
 )
-from airflow_delta.monitoring.feed import Feed
-from airflow_delta.monitoring.fleet import Wish, page_of, row_of, source_of
-from airflow_delta.monitoring.record import RUN, Source
-from airflow_delta.monitoring.remembered_fleets import Fleet, RememberedFleets
+from airflow_delta.monitoring.fleet import FleetQuery, page_of, row_of, source_of
+from airflow_delta.monitoring.fleet_cache import Fleet, FleetCache
+from airflow_delta.monitoring.metadata_queries import MetadataQueries
+from airflow_delta.monitoring.record import DEFAULT_DAYS, RUN, Source, table_id
 from airflow_delta.monitoring.table_view import run_line, run_view, table_view
 
+_LOG = logging.getLogger(__name__)
 #: Most tables of one answer.
 MAX_LIMIT = 100
 SCRIPT = "delta-tables.js"
-_DAYS = 90
 #: Requests that are answered at a time in one process. The others wait without a thread, since Airflow's own routes share the
 #: threads: forty people who open the page while records are read for the first time must not keep the API server from its work.
 _MOST_AT_ONCE = 4
@@ -53,7 +54,7 @@ Readable = Annotated[Callable[[str], bool], Depends(readable_dags)]
 MaintenanceDag = Annotated[str | None, Depends(maintenance_dag)]
 Name = Annotated[str, Query(min_length=1, max_length=250)]
 Identity = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`id` of a table, from the fleet")]
-EventNumber = Annotated[int, Path(ge=1, le=2**63 - 1, description="`number` of a run, from its table")]
+RunNumber = Annotated[int, Path(ge=1, le=2**63 - 1, description="`number` of a run, from its table")]
 StatusName = Literal["unreadable", "critical", "attention", "unsupported", "unknown", "healthy", "failing"]
 SortName = Literal[
     "urgency",
@@ -69,32 +70,32 @@ SortName = Literal[
 ]
 
 
-def wish_of(
+def query_of(
     status: StatusName | None = None,
     search: Annotated[str, Query(max_length=500, description="part of the address")] = "",
     sort: SortName = "urgency",
     order: Literal["asc", "desc"] = "asc",
     offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
-) -> Wish:
-    return Wish(status, search, sort, order == "desc", offset, limit)
+) -> FleetQuery:
+    return FleetQuery(status, search, sort, order == "desc", offset, limit)
 
 
-def make_app(feed: Feed, days: int) -> FastAPI:
+def make_app(queries: MetadataQueries, days: int) -> FastAPI:
     """
-    :param days: how far back `feed` looks.
+    :param days: how far back `queries` look.
     """
     # Without FastAPI's pages of documentation, which load scripts from elsewhere.
     app = FastAPI(
         title="Delta tables",
-        description="What maintenance tasks have told of Delta tables. Read only.",
+        description="What maintenance tasks have reported of Delta tables. Read only.",
         version="1",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
     )
 
-    fleets = RememberedFleets()
+    fleets = FleetCache()
     places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     @app.middleware("http")
@@ -110,31 +111,31 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         session: SessionOfRequest,
         readable: Readable,
         startable: MaintenanceDag,
-        wish: Annotated[Wish, Depends(wish_of)],
+        query: Annotated[FleetQuery, Depends(query_of)],
         dag_id: Annotated[
-            str | None, Query(max_length=250, description="tables that this DAG has told of")
+            str | None, Query(max_length=250, description="tables that this DAG has reported of")
         ] = None,
     ) -> answers.Fleet:
-        """The tables that tasks have told of: counts by status, and a page of those that the query chooses."""
-        told = feed.read(session)
-        fleet = fleets.fleet(told, readable)
+        """The tables that tasks have reported of: counts by status, and a page of those that the query chooses."""
+        state = queries.read(session)
+        fleet = fleets.fleet(state, readable)
         if dag_id is not None:
             of_dag = {
                 table: row
                 for table, row in fleet.rows.items()
-                if readable(dag_id) and dag_id in told.tables[table].dags
+                if readable(dag_id) and dag_id in state.tables[table].dags
             }
             fleet = Fleet.of(of_dag)
-        found = fleet.chosen(wish)
+        found = fleet.chosen(query)
         return answers.Fleet(
             counts=dict(fleet.counts),
             total=len(found),
-            offset=wish.offset,
-            tables=[answers.Row(**row) for row in page_of(found, wish)],
+            offset=query.offset,
+            tables=[answers.Row(**row) for row in page_of(found, query)],
             broken=[
-                answers.BrokenEvent(time_ms=one.time_ms, why=one.why, **source_of(one.source))
-                for one in told.broken
-                if not one.source.dag_id or readable(one.source.dag_id)
+                answers.BrokenRecord(time_ms=one.time_ms, why=one.why, **source_of(one.source))
+                for one in state.broken
+                if readable(one.source.dag_id)
             ],
             days=days,
             maintenance_dag=startable,
@@ -145,27 +146,23 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         identity: Identity, session: SessionOfRequest, readable: Readable, startable: MaintenanceDag
     ) -> answers.TableView:
         """One table: its newest reading of health, the readings over time, and its runs."""
-        told = feed.read(session)
-        table = told.addresses.get(identity)
-        records, failures = [], []
-        watch = None
-        if table is not None:
-            watch = told.tables[table].watch
-            records = [one for one in feed.history(session, table) if readable(one.source.dag_id)]
-            failures = [one for one in told.failures if one.table == table and readable(one.source.dag_id)]
-        if table is None or not (records or failures or watch):
+        table = queries.read(session).tables.get(identity)
+        records = [one for one in queries.history(session, identity) if readable(one.source.dag_id)]
+        if table is None or not (records or table.watch):
             raise HTTPException(
-                404, "No task has told of such a table, or you may not read its DAG; and no watcher knows it."
+                404,
+                "No task has reported of such a table, or you may not read its DAG; and no watcher knows it.",
             )
-        return answers.TableView(**table_view(table, records, failures, watch), maintenance_dag=startable)
+        return answers.TableView(**table_view(table.address, records, table.watch), maintenance_dag=startable)
 
     @app.get("/v1/runs/{number}", dependencies=[MAY_READ_ASSETS])
-    def read_run(number: EventNumber, session: SessionOfRequest, readable: Readable) -> answers.RunView:
+    def read_run(number: RunNumber, session: SessionOfRequest, readable: Readable) -> answers.RunView:
         """One run: its report, and the readings of health before and after it."""
-        record = feed.record(session, number)
+        record = queries.record(session, number)
         if record is None or record.kind != RUN or not readable(record.source.dag_id):
             raise HTTPException(404, "There is no such run, or you may not read its DAG.")
-        around = [one for one in feed.history(session, record.table) if readable(one.source.dag_id)]
+        history = queries.history(session, table_id(record.table))
+        around = [one for one in history if readable(one.source.dag_id)]
         return answers.RunView(**run_view(record, around))
 
     @app.get("/v1/task", dependencies=[MAY_READ_ASSETS])
@@ -177,19 +174,19 @@ def make_app(feed: Feed, days: int) -> FastAPI:
         task_id: Name,
         map_index: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
     ) -> answers.TaskView:
-        """What one task instance has told: its runs and readings, with the state of their tables."""
+        """What one task instance has reported: its runs and readings, with the state of their tables."""
         if not readable(dag_id):
             raise HTTPException(404, "There is no such DAG, or you may not read it.")
-        told = feed.of_task(session, Source(dag_id, run_id, task_id, map_index))
-        rows = fleets.fleet(feed.read(session), readable).rows
+        reported = queries.of_task(session, Source(dag_id, run_id, task_id, map_index))
+        rows = fleets.fleet(queries.read(session), readable).rows
         return answers.TaskView(
             told=[
-                answers.Told(
+                answers.ReportedTable(
                     kind=one.kind,
-                    row=answers.Row(**(rows.get(one.table) or row_of(one.table, [one], []))),
+                    row=answers.Row(**(rows.get(table_id(one.table)) or row_of(one.table, [one], []))),
                     run=answers.RunLine(**run_line(one)) if one.kind == RUN else None,
                 )
-                for one in told
+                for one in reported
             ]
         )
 
@@ -212,5 +209,10 @@ def make_app(feed: Feed, days: int) -> FastAPI:
 
 def configured_app() -> FastAPI:
     """The app as Airflow's configuration wants it."""
-    days = max(1, conf.getint("delta", "monitoring_days", fallback=_DAYS))
-    return make_app(Feed(days), days)
+    days = max(1, conf.getint("delta", "monitoring_days", fallback=DEFAULT_DAYS))
+    if conf.getboolean("state_store", "clear_on_success", fallback=False):
+        _LOG.warning(
+            "The page Delta tables shows failed runs only: [state_store] clear_on_success makes Airflow delete the record of each task "
+            "that succeeds. Set it to False."
+        )
+    return make_app(MetadataQueries(days), days)

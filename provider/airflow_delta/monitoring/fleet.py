@@ -1,4 +1,4 @@
-"""The fleet: one row for each table that a task has told of, and the choice, order and page of rows that a reader asked for.
+"""The fleet: one row for each table that a task has reported of, and the choice, order and page of rows that a reader asked for.
 
 Pure functions of records. A member that a record lacks, or that is not of its kind, is ``None`` in a row.
 """
@@ -46,13 +46,15 @@ class Watch(Struct, frozen=True):
 class TableRecords(Struct, frozen=True, eq=False):
     """The newest records of one table, by operation and DAG. It never changes; with news comes another one.
 
-    A reader sees those of the DAGs that Airflow lets them read, so there is one for each DAG. What a watcher remembers belongs to no DAG:
-    every reader sees it.
+    A reader sees the records of the DAGs that Airflow lets them read, so there is one for each DAG. What a watcher remembers belongs to no
+    DAG: every reader sees it.
 
-    :param failed: of runs that failed.
+    :param address: address of the table, as its records have it.
+    :param failed: records of runs that failed.
     :param trend: the newest readings of any DAG, oldest first.
     """
 
+    address: str
     newest: Mapping[tuple[str, str], Record] = {}
     failed: Mapping[tuple[str, str], Record] = {}
     trend: Sequence[TrendPoint] = ()
@@ -60,32 +62,21 @@ class TableRecords(Struct, frozen=True, eq=False):
 
     @property
     def dags(self) -> frozenset[str]:
-        """The DAGs that have told of the table."""
+        """The DAGs that have reported of the table."""
         return frozenset(dag for _, dag in (*self.newest, *self.failed))
 
 
-def newest_of(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
-    """The newest record of each operation and DAG."""
-    newest: dict[tuple[str, str], Record] = {}
-    for record in records:
-        key = (record.operation, record.source.dag_id)
-        held = newest.get(key)
-        if held is None or (record.time_ms, record.number or 0) >= (held.time_ms, held.number or 0):
-            newest[key] = record
-    return newest
+def row_for(records: TableRecords, dags: Container[str]) -> dict[str, Any]:
+    """The row of a table for a reader who may see what some DAGs have reported of it.
 
-
-def row_for(table: str, records: TableRecords, dags: Container[str]) -> dict[str, Any]:
-    """The row of a table for a reader who may see what some DAGs have told of it.
-
-    :param dags: one of those that have told of the table, at least, or none if a watcher knows it.
+    :param dags: at least one DAG that has reported of the table, or none if a watcher knows it.
     """
     newest, failed = (
-        [record for (_, dag), record in told.items() if dag in dags]
-        for told in (records.newest, records.failed)
+        [record for (_, dag), record in reported.items() if dag in dags]
+        for reported in (records.newest, records.failed)
     )
     trend = [point for point in records.trend if point.dag_id in dags]
-    return row_of(table, newest, failed, trend, records.watch)
+    return row_of(records.address, newest, failed, trend, records.watch)
 
 
 def row_of(
@@ -274,7 +265,7 @@ def source_of(source: Source) -> dict[str, Any]:
 # -- choice, order and page ------------------------------------------------------------------------------------------
 
 
-class Wish(Struct, frozen=True):
+class FleetQuery(Struct, frozen=True):
     """Which rows a reader asked for.
 
     :param status: one of :data:`STATUSES`, or ``failing`` for tables whose newest run of an operation failed.
@@ -296,18 +287,13 @@ def counts_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return counts
 
 
-def chosen(rows: Iterable[dict[str, Any]], wish: Wish) -> list[dict[str, Any]]:
-    """All rows that a reader asked for, in order."""
-    return matching(ordered(rows, wish.sort, descending=wish.descending), wish)
-
-
-def matching(rows: Iterable[dict[str, Any]], wish: Wish) -> list[dict[str, Any]]:
+def matching(rows: Iterable[dict[str, Any]], query: FleetQuery) -> list[dict[str, Any]]:
     """The rows of the status and with the text that a reader asked for."""
-    wanted = wish.search.casefold()
+    wanted = query.search.casefold()
     return [
         row
         for row in rows
-        if _has_status(row, wish.status) and (not wanted or wanted in row["table"].casefold())
+        if _has_status(row, query.status) and (not wanted or wanted in row["table"].casefold())
     ]
 
 
@@ -320,8 +306,8 @@ def ordered(rows: Iterable[dict[str, Any]], sort: str, *, descending: bool) -> l
     return known + [row for row in found if key(row) is None]
 
 
-def page_of(rows: Sequence[dict[str, Any]], wish: Wish) -> Sequence[dict[str, Any]]:
-    return rows[wish.offset : wish.offset + wish.limit]
+def page_of(rows: Sequence[dict[str, Any]], query: FleetQuery) -> Sequence[dict[str, Any]]:
+    return rows[query.offset : query.offset + query.limit]
 
 
 def _has_status(row: Mapping[str, Any], status: str | None) -> bool:

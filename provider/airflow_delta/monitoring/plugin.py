@@ -10,11 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk.configuration import conf
 
-from airflow_delta.links import PAGE_ROUTE, path_of_airflow
+from airflow_delta.monitoring.page_address import PAGE_ROUTE, path_of_airflow
 
 URL_PREFIX = "/delta-tables"
 #: Where Airflow's UI can show the page, with the route there: its own page, a tab, or a panel. Airflow leaves out a route that is there twice.
@@ -59,27 +58,6 @@ def _refusal() -> Callable[..., Awaitable[None]]:
     return JSONResponse({"detail": detail}, 503, headers={"Content-Security-Policy": "default-src 'none'"})
 
 
-class AssetMaker:
-    """A listener that makes the page's asset when a component with access to the metadata database starts."""
-
-    @hookimpl
-    def on_starting(self, component: object) -> None:
-        """
-        :param component: the job of a scheduler, a DAG processor or a triggerer; in a worker something else.
-        """
-        if type(component).__module__ != "airflow.jobs.job":
-            return
-        if not conf.getboolean("delta", "monitoring", fallback=True):
-            return
-        try:
-            from airflow_delta.monitoring.asset_rows import make_asset_rows
-
-            make_asset_rows()
-        except Exception:  # noqa: BLE001
-            # A component has to start all the same. Tasks will say that the page cannot be told.
-            _LOG.warning("The asset of the page Delta tables could not be made.", exc_info=True)
-
-
 def react_apps(places: str) -> list[dict[str, str]]:
     """
     :param places: some of :data:`PLACES`, with commas between them. Others are left out with a warning, since a plugin that raises
@@ -107,7 +85,6 @@ def _app(place: str) -> dict[str, str]:
 
 class DeltaTablesPlugin(AirflowPlugin):
     name = "delta_tables"
-    listeners = [AssetMaker()]  # noqa: RUF012 - as the base class declares it
     fastapi_apps = [  # noqa: RUF012 - as the base class declares it
         {"app": LateApp(), "url_prefix": URL_PREFIX, "name": _NAME}
     ]

@@ -1,7 +1,6 @@
 """The record that a task leaves of a run or of a reading of health, and how it is read again.
 
-A record is the ``extra`` of an event of the asset ``delta-monitoring:tables``. A run that failed has no event, since Airflow
-registers the events of tasks that succeed; its record is an XCom of the key :data:`FAILURE_KEY`.
+A record is the value of an entry in the state store of its task instance; its key is a :mod:`~airflow_delta.monitoring.record_header`.
 
 A record holds at most :data:`MAX_RECORD_BYTES` as JSON. A report or document that is larger loses its longest members, and
 ``left_out`` names them; the facts of a reading lose their lists first. DAG files import this module.
@@ -23,8 +22,8 @@ from delta_maintenance.contract_json import storable
 RECORD_VERSION = 1
 #: The JSON of one record may have so many bytes. A reading of a table with findings takes about 5 kB, a report about 2 kB.
 MAX_RECORD_BYTES = 16_384
-#: The XCom of a task that failed.
-FAILURE_KEY = "delta_failure"
+#: Records are kept for so many days, unless ``[delta] monitoring_days`` says otherwise.
+DEFAULT_DAYS = 90
 HEALTH, RUN, SIGHT = "health", "run", "sight"
 #: By kind, the member of the record that holds what the task found or did.
 _BODIES = {HEALTH: "health", RUN: "report", SIGHT: "sight"}
@@ -35,7 +34,7 @@ _NOT_SHOWN = ("columns", "contract_version", "rewrite", "table", "transaction")
 
 
 class ForeignRecord(ValueError):
-    """An event or XCom that is no record: another program made it, or another release."""
+    """A value that is no record: another program made it, or another release."""
 
 
 class Source(Struct, frozen=True):
@@ -48,15 +47,15 @@ class Source(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """What a task has told of a table.
+    """What a task has reported of a table.
 
-    :param number: of the event; ``None``: it was an XCom.
-    :param time_ms: when Airflow noted it.
-    :param operation: of the report, or ``health``, or ``sight``: a sensor has seen the table.
+    :param number: number of the entry in the state store.
+    :param time_ms: time at which Airflow stored the entry.
+    :param operation: operation of the report, or ``health``, or ``sight``: a sensor has seen the table.
     :param body: the report, or the document of a reading.
     """
 
-    number: int | None
+    number: int
     time_ms: int
     source: Source
     kind: str
@@ -68,6 +67,10 @@ class Record(Struct, frozen=True):
     @property
     def status(self) -> str:
         return str(self.body.get("status", ""))
+
+    @property
+    def has_failed(self) -> bool:
+        return self.status == "failed"
 
 
 def record_of_report(report: JobReport, lines: list[str]) -> dict[str, Any]:
@@ -129,9 +132,9 @@ def table_id(table: str) -> str:
     return sha256(address.encode()).hexdigest()[:24]
 
 
-def read_record(raw: Any, source: Source, time_ms: int, number: int | None = None) -> Record:
+def read_record(raw: Any, source: Source, time_ms: int, number: int = 0) -> Record:
     """
-    :param raw: JSON value of an event or XCom.
+    :param raw: JSON value of an entry.
     :raises ForeignRecord: it is no record that this release reads.
     """
     if not isinstance(raw, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_delta.monitoring.feature_notes import feature_note
@@ -37,24 +37,22 @@ _WRITERS = {
 _MAINTENANCE = ("OPTIMIZE", "REORG", "VACUUM START", "VACUUM END", "FSCK")
 
 
-def table_view(
-    table: str, records: Sequence[Record], failures: Sequence[Record], watch: Watch | None = None
-) -> dict[str, Any]:
+def table_view(table: str, records: Iterable[Record], watch: Watch | None = None) -> dict[str, Any]:
     """
-    :param records: of the table, those that the reader may see, in any order.
-    :param failures: of its runs that failed.
+    :param records: records of the table that the reader may see, in any order.
     """
     newest_first = sorted(records, key=lambda record: record.time_ms, reverse=True)
-    readings = [record for record in newest_first if record.kind == HEALTH]
-    runs = [record for record in newest_first if record.kind == RUN]
+    every = [record for record in newest_first if record.kind == RUN]
+    ended = [record for record in newest_first if not record.has_failed]
+    readings = [record for record in ended if record.kind == HEALTH]
+    runs = [record for record in ended if record.kind == RUN]
     plan = next((record for record in runs if record.status == "planned"), None)
     known = newest_reading(readings[0] if readings else None, runs)
-    every = sorted([*runs, *failures], key=lambda record: record.time_ms, reverse=True)
     return {
         "row": row_of(
             table,
-            newest_first,
-            failures,
+            ended,
+            [record for record in newest_first if record.has_failed],
             [_trend_point(one) for one in readings[:_MAX_TREND][::-1]],
             watch,
         ),
@@ -142,7 +140,7 @@ def run_line(record: Record) -> dict[str, Any]:
     left = at(body, "selection", "left")
     size = {name: number(body, "table_size", name) for name in _SIZES}
     return {
-        "number": record.number,
+        "number": None if record.has_failed else record.number,
         "operation": shown(record.operation),
         "status": shown(record.status),
         "time_ms": record.time_ms,

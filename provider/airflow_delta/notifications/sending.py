@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
 
-from airflow_delta.links import PAGE_ROUTE
 from airflow_delta.monitoring.fleet import shown
-from airflow_delta.monitoring.record import table_id
+from airflow_delta.monitoring.page_address import path_of_table
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -51,5 +50,5 @@ def send(notifiers: Sequence[Send], context: Context, table: str, **members: Any
 
 def _names(table: str) -> dict[str, str]:
     base = str(conf.get("api", "base_url", fallback="")).rstrip("/")
-    page = f"{base}/plugin/{PAGE_ROUTE}?table={table_id(table)}" if base.startswith("http") else ""
+    page = f"{base}{path_of_table(table)}" if base.startswith("http") else ""
     return {"table": shown(table), "name": shown(table.rstrip("/").rpartition("/")[2] or table), "page": page}

@@ -7,7 +7,7 @@ What an error becomes is decided in :mod:`~airflow_delta.operators.reporting.fai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -22,7 +22,7 @@ from airflow_delta.named_table import located
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members, by_attribute
 from airflow_delta.operators.detached_run import DetachedRun
-from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_run
+from airflow_delta.operators.monitoring import report_failure, report_run
 from airflow_delta.operators.reporting.failure import (
     airflow_exception,
     is_of_spark,
@@ -33,7 +33,7 @@ from airflow_delta.operators.reporting.failure import (
 )
 from airflow_delta.operators.reporting.lineage import lineage_at_end, lineage_at_start
 from airflow_delta.operators.reporting.results import ARGUMENTS as RESULT_ARGUMENTS
-from airflow_delta.operators.reporting.results import add_outlets, emit, which_events
+from airflow_delta.operators.reporting.results import add_outlets, aliases_of, emit, which_events
 from airflow_delta.operators.reporting.stats import count
 from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_report
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
@@ -220,7 +220,20 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         self.launcher = launcher
         self._deferrable = deferrable
         add_outlets(self)
-        add_monitoring_outlet(self)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Declare the aliases of mapped tasks in the DAG, as the aliases of other tasks are.
+
+        Airflow makes the row of a declared alias when it reads the DAG. Otherwise the first event makes it, and of several tasks that
+        end at that moment Airflow marks all but one as failed.
+        """
+        tasks = super().partial(**kwargs)
+        aliases = aliases_of(kwargs.get("asset_alias"), kwargs.get("emit_data_asset", False))
+        given = tasks.kwargs.get("outlets") or []
+        outlets = list(given) if isinstance(given, Collection) else [given]
+        tasks.kwargs["outlets"] = [*outlets, *(alias for alias in aliases if alias not in outlets)]
+        return tasks
 
     @property
     def must_defer(self) -> bool:
@@ -331,7 +344,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             spec = self._spec(context, identity, location, hook.allowed_roots)
             report = self._run(context, spec, hook.storage_options, identity.secret, is_resumed)
         except (JobError, ContractError) as error:
-            tell_failure(context, self.operation.name, self.table, error, self)
+            report_failure(context, self.operation.name, self.table, error, self)
             gauge_failure(context, self.operation.name, self.table)
             # The message is complete; a chain of tracebacks would bury it in the task log.
             raise airflow_exception(error) from None
@@ -343,11 +356,11 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         count(context, report)
         gauge_report(context, report)
         if report.status == "failed":
-            tell_failure(context, self.operation.name, self.table, report.error or ErrorReport(), self)
+            report_failure(context, self.operation.name, self.table, report.error or ErrorReport(), self)
         raise_for(report, self.operation.name, self.table)
         tell_report(self.log, report)
         emit(context, report, self)
-        tell_run(context, report, self)
+        report_run(context, report, self)
         forget_failures(context, self)
         mark_succeeded(context, identity)
         return report.to_dict()
@@ -360,7 +373,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             return located(context, hook, self.table, self.log, is_resumed=is_resumed)
         except DeltaLogError as error:
             told = self._with_connections(error_report(error))
-            tell_failure(context, self.operation.name, self.table, told, self)
+            report_failure(context, self.operation.name, self.table, told, self)
             gauge_failure(context, self.operation.name, self.table)
             raise_for_error(told, self.operation.name, self.table)
 

@@ -12,7 +12,7 @@ from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, TablePageLink, leading_links
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, by_attribute
-from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_health
+from airflow_delta.operators.monitoring import report_failure, report_health
 from airflow_delta.operators.reporting.failure import raise_for_error, with_connection
 from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_health
 from delta_log.printable import printable
@@ -98,7 +98,6 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
         self.queries = queries
         self.compact_log = compact_log
         self.check_known()
-        add_monitoring_outlet(self)
 
     def execute(self, context: Context) -> dict[str, Any]:
         with leading_links(self):
@@ -127,13 +126,13 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
         except Exception as error:  # noqa: BLE001 - it becomes Airflow's, and fails the task
             told = error_report(error)
             told = replace(told, message=with_connection(told.message, hook.delta_conn_id))
-            tell_failure(context, HEALTH.name, self.table, told, self)
+            report_failure(context, HEALTH.name, self.table, told, self)
             gauge_failure(context, HEALTH.name, self.table)
             raise_for_error(told, HEALTH.name, self.table)
         for line in render_health(document).splitlines():
             self.log.info("%s", printable(line))
         self.document = document
         gauge_health(context, document)
-        tell_health(context, document, self)
+        report_health(context, document, self)
         forget_failures(context, self)
         return document

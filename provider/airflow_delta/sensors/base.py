@@ -16,7 +16,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, by_attribute
-from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_sight
+from airflow_delta.operators.monitoring import report_sight
 from airflow_delta.operators.reporting.failure import with_connection
 from airflow_delta.triggers.deferral import deferral_timeout
 from delta_log.printable import printable
@@ -64,7 +64,6 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
             if deferrable is None
             else deferrable
         )
-        add_monitoring_outlet(self)
 
     def look(self, context: Context) -> Outcome | None:
         """Look once; returns the outcome, or ``None`` to be called again."""
@@ -133,5 +132,5 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
             raise AirflowFailException(printable(f"{message} [{event['type']}]"))
         result = self.result(context, event)
         version = result.get("version", result.get("lastVersion")) if isinstance(result, Mapping) else None
-        tell_sight(context, self.table, version, self)
+        report_sight(context, self.table, version, self)
         return result

@@ -12,7 +12,6 @@ from tests.support.runs.approvals import answer, planned
 from tests.support.runs.maintenance_runs import keys
 from tests.support.tables.small_tables import write_days
 
-from airflow_delta.assets import MONITORING_ASSET
 from airflow_delta.links import TableLink, TablePageLink
 from airflow_delta.monitoring.record import table_id
 from live_airflow import LiveAirflow
@@ -31,9 +30,9 @@ def instances(airflow: LiveAirflow, run_id: str, task_id: str, dag_id: str = MAN
 
 
 def events(airflow: LiveAirflow, dag_id: str) -> list[dict[str, Any]]:
-    """Those of a DAG's tasks, without what they tell the page *Delta tables*."""
+    """The events of a DAG's tasks."""
     found = airflow.call("GET", f"/api/v2/assets/events?source_dag_id={dag_id}&limit=100")["asset_events"]
-    return [event for event in found if event["name"] != MONITORING_ASSET.name]
+    return list(found)
 
 
 def test_a_table_that_fails_stops_no_other_and_all_share_one_asset(

@@ -9,12 +9,13 @@ from datetime import datetime, timedelta, timezone
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import pytest
 from tests.support.runs.lakehouse import Lakehouse, Visit
+from tests.support.runs.metadata_database import entry_of, run_number
 from tests.support.tables.small_tables import write_days
 
-from airflow_delta.assets import MONITORING_ASSET
 from airflow_delta.monitoring.record import record_of_health
 from delta_log import Table
 from delta_log.runtime import Runtime
@@ -72,9 +73,16 @@ def lakehouse(
         _add_readings(url, evening)
         run_id = airflow.trigger("night")
         assert airflow.wait_for_run("night", run_id) == "failed", airflow.story("night", run_id)
+        # The tables that are broken fail the run, and no other may.
+        assert _states(airflow, run_id, "optimize") == {"success"}, airflow.story("night", run_id)
         yield Lakehouse(airflow, tables)
     finally:
         airflow.stop()
+
+
+def _states(airflow: LiveAirflow, run_id: str, task_id: str) -> set[str]:
+    path = f"/api/v2/dags/night/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/listMapped?limit=100"
+    return {task["state"] for task in airflow.call("GET", path)["task_instances"]}
 
 
 def _reading(table: Path) -> dict[str, Any]:
@@ -83,22 +91,20 @@ def _reading(table: Path) -> dict[str, Any]:
 
 
 def _add_readings(url: str, records: list[dict[str, Any]]) -> None:
-    """Write the events that tasks have left yesterday."""
-    from airflow.models.asset import AssetEvent, AssetModel
-    from sqlalchemy import create_engine, select
+    """Write what tasks have reported yesterday."""
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from sqlalchemy import create_engine, insert
     from sqlalchemy.orm import Session
 
-    yesterday = datetime.now(timezone.utc) - timedelta(days=1)
-    with Session(create_engine(url)) as session:
-        asset_id = session.scalar(select(AssetModel.id).where(AssetModel.name == MONITORING_ASSET.name))
-        assert asset_id is not None
-        for number, record in enumerate(records):
-            source = {"source_dag_id": "night", "source_run_id": "yesterday", "source_task_id": "health"}
-            event = AssetEvent(
-                asset_id=asset_id, extra=record, source_map_index=number, timestamp=yesterday, **source
-            )
-            session.add(event)
-        session.commit()
+    yesterday_ms = int((datetime.now(timezone.utc) - timedelta(days=1)).timestamp() * 1000)
+    names = {"dag_id": "night", "run_id": "yesterday", "task_id": "health"}
+    with Session(create_engine(url)) as session, session.begin():
+        run = run_number(session, names["dag_id"], names["run_id"])
+        entries = [
+            entry_of(record, yesterday_ms, run, map_index=number, **names)
+            for number, record in enumerate(records)
+        ]
+        session.execute(insert(TaskStateStoreModel), entries)
 
 
 def _overhang(page: Page) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ def make_context(supervisor: Supervisor) -> Callable[..., dict[str, Any]]:
 
     def make(store: FakeStateStore | None = None, max_tries: int = 0, **instance: Any) -> dict[str, Any]:
         names: dict[str, Any] = {"dag_id": "nightly", "task_id": "optimize", "run_id": "manual__1"}
-        names |= {"xcom_push": lambda key, value: None, "map_index": -1, **instance}
+        names |= {"xcom_push": lambda key, value: None, "map_index": -1, "try_number": 1, **instance}
         states = {names["run_id"]: {names["task_id"]: "running"}}
         names.setdefault("get_task_states", lambda **_: states)
         return {
@@ -35,20 +36,25 @@ def make_context(supervisor: Supervisor) -> Callable[..., dict[str, Any]]:
     return make
 
 
+def reported(context: dict[str, Any]) -> list[dict[str, Any]]:
+    """The records that a task has left in its state store, the oldest first."""
+    from airflow_delta.monitoring.record_header import KEY_PREFIX
+
+    values = context["task_state_store"].values
+    return [json.loads(value) for key, value in values.items() if key.startswith(KEY_PREFIX)]
+
+
 class Supervisor:
     """Answers the question for an asset as Airflow's supervisor does."""
 
-    def __init__(self, *assets: Asset) -> None:
-        self.assets = {asset.uri: asset for asset in assets}
+    def __init__(self) -> None:
+        self.assets: dict[str, Asset] = {}
 
     def send(self, message: Any) -> Any:
         from airflow.sdk.exceptions import ErrorType
-        from airflow.sdk.execution_time.comms import AssetResult, ErrorResponse, GetAssetByName
+        from airflow.sdk.execution_time.comms import AssetResult, ErrorResponse
 
-        by_name = {asset.name: asset for asset in self.assets.values()}
-        found = (
-            by_name.get(message.name) if isinstance(message, GetAssetByName) else self.assets.get(message.uri)
-        )
+        found = self.assets.get(message.uri)
         if found is None:
             return ErrorResponse(error=ErrorType.ASSET_NOT_FOUND, detail={})
         return AssetResult(name=found.name, uri=found.uri, group="asset")
@@ -56,12 +62,10 @@ class Supervisor:
 
 @pytest.fixture
 def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
-    """The supervisor of a task in this process; it knows the asset of the page *Delta tables*."""
+    """The supervisor of a task in this process; it knows no asset."""
     from airflow.sdk.execution_time import context, task_runner
 
-    from airflow_delta.assets import MONITORING_ASSET
-
-    made = Supervisor(MONITORING_ASSET)
+    made = Supervisor()
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", made, raising=False)
     monkeypatch.setattr(context._AssetRefResolutionMixin, "_asset_ref_cache", {})
     return made

@@ -26,7 +26,7 @@ from airflow_delta.assets import (
     maintenance_asset,
     shared_maintenance_asset,
 )
-from airflow_delta.operators.arguments import is_open
+from airflow_delta.operators.arguments import is_open, read_argument
 from delta_log.printable import printable
 from delta_log.storage.table_uri import one_spelling
 from delta_maintenance.contract import JobReport
@@ -42,6 +42,19 @@ _CHANGED = (*_COMMITTED, "written", "cleaned", "restored")
 #: By the value of ``emit_events``: the statuses of the reports that are told.
 TOLD = {"all": (*_CHANGED, "nothing_to_do", "planned"), "changes": _CHANGED, "none": ()}
 
+_ASSET_ALIAS = Option(
+    "asset_alias",
+    Text(),
+    "name of an alias whose one asset gets the events of all tables, instead of an asset for each table",
+    group="events of assets",
+)
+_EMIT_DATA_ASSET = Option(
+    "emit_data_asset",
+    Switch(),
+    "let a commit be an event of the table's data asset, too, which runs the DAGs that are scheduled on it",
+    default=False,
+    group="events of assets",
+)
 #: Arguments of every operator that decide about events.
 ARGUMENTS = (
     Option(
@@ -51,19 +64,8 @@ ARGUMENTS = (
         otherwise="the setting emit_events",
         group="events of assets",
     ),
-    Option(
-        "asset_alias",
-        Text(),
-        "name of an alias whose one asset gets the events of all tables, instead of an asset for each table",
-        group="events of assets",
-    ),
-    Option(
-        "emit_data_asset",
-        Switch(),
-        "let a commit be an event of the table's data asset, too, which runs the DAGs that are scheduled on it",
-        default=False,
-        group="events of assets",
-    ),
+    _ASSET_ALIAS,
+    _EMIT_DATA_ASSET,
 )
 
 
@@ -135,14 +137,22 @@ def which_events(operator: EmittingTask) -> str:
     return str(value)
 
 
+def aliases_of(asset_alias: Any, emit_data_asset: Any) -> list[AssetAlias]:
+    """Return the aliases through which a task may emit, as far as its arguments are known.
+
+    :raises ValueError: an argument makes no sense.
+    """
+    aliases = [MAINTENANCE_ALIAS]
+    if not is_open(asset_alias) and (name := read_argument(_ASSET_ALIAS, asset_alias)) is not None:
+        aliases.append(AssetAlias(name))
+    if not is_open(emit_data_asset) and read_argument(_EMIT_DATA_ASSET, emit_data_asset):
+        aliases.append(DATA_ALIAS)
+    return aliases
+
+
 def add_outlets(operator: EmittingTask) -> None:
     """Give an operator the aliases through which it may emit, as far as its arguments are known."""
-    aliases = [MAINTENANCE_ALIAS]
-    name, with_data = operator.asset_alias, operator.emit_data_asset
-    if not is_open(name) and operator.value_of("asset_alias") is not None:
-        aliases.append(AssetAlias(operator.value_of("asset_alias")))
-    if not is_open(with_data) and operator.value_of("emit_data_asset"):
-        aliases.append(DATA_ALIAS)
+    aliases = aliases_of(operator.asset_alias, operator.emit_data_asset)
     operator.outlets.extend(alias for alias in aliases if alias not in operator.outlets)
 
 

@@ -22,7 +22,7 @@ BROKEN_FILE = ErrorReport("CorruptLog", "A file is missing.", facts={"path": "pa
 
 
 def failed(operation: str, error: ErrorReport | None, at_ms: int = NOW_MS) -> Record:
-    return run("t", "failed", operation=operation, number=None, error=error, at_ms=at_ms)
+    return run("t", "failed", operation=operation, error=error, at_ms=at_ms)
 
 
 def after(operation: str, at_ms: int = LATER) -> dict[str, Record]:
@@ -64,7 +64,7 @@ def test_a_failure_is_over_when_a_later_run_needed_the_same(
 def test_an_error_of_an_unknown_form_is_cured_by_its_own_operation_alone(error: Any) -> None:
     known = failed("optimize", AWAY)
     body = {**known.body, "error": error}
-    failure = Record(None, NOW_MS, known.source, known.kind, "t", "optimize", body)
+    failure = Record(1, NOW_MS, known.source, known.kind, "t", "optimize", body)
     assert is_open(failure, after("health"))
     assert not is_open(failure, after("optimize"))
 

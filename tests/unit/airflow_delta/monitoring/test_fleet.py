@@ -4,19 +4,18 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.records import HOSTILE, HOUR_MS, NOW_MS, failure, health, run
+from tests.support.records import HOSTILE, HOUR_MS, NOW_MS, failure, health, newest_of, run
 
 from airflow_delta.monitoring.fleet import (
     MAX_TEXT,
     SORTS,
+    FleetQuery,
     TableRecords,
-    Wish,
-    chosen,
     counts_of,
-    newest_of,
     page_of,
     row_for,
 )
+from airflow_delta.monitoring.fleet_cache import Fleet
 from airflow_delta.monitoring.record import Record, Source, table_id
 from delta_maintenance.contract import ErrorReport
 
@@ -28,10 +27,14 @@ def rows_of(*records: Record, failures: tuple[Record, ...] = (), dags: tuple[str
         newest, failed = (
             newest_of(one for one in told if one.table == table) for told in (records, failures)
         )
-        held = TableRecords(newest, failed)
+        held = TableRecords(table, newest, failed)
         if held.dags & set(dags):
-            rows.append(row_for(table, held, dags))
+            rows.append(row_for(held, dags))
     return rows
+
+
+def chosen(rows: list[Any], query: FleetQuery) -> list[Any]:
+    return list(Fleet.of({row["id"]: row for row in rows}).chosen(query))
 
 
 def test_a_row_has_the_figures_of_the_newest_reading() -> None:
@@ -86,7 +89,7 @@ def test_a_table_whose_next_action_was_done_comes_behind_those_that_still_need_s
         failures=(failure("failing", at_ms=later + HOUR_MS),),
     )
     assert [row["table"] for row in rows if row["is_next_done"]] == ["done", "failing"]
-    ordered = [row["table"] for row in chosen(rows, Wish())]
+    ordered = [row["table"] for row in chosen(rows, FleetQuery())]
     assert ordered[0] == "failing"
     assert ordered[-3:] == ["needy", "done", "well"]
 
@@ -140,7 +143,7 @@ def test_a_table_that_cannot_be_read_comes_first_with_its_reason_and_behind_it_o
     later = NOW_MS + HOUR_MS
 
     def not_opened(table: str, error: str, why: str) -> Record:
-        return run(table, "failed", number=None, at_ms=later, error=ErrorReport(error, why))
+        return run(table, "failed", at_ms=later, error=ErrorReport(error, why))
 
     rows = rows_of(
         health("critical", "critical"),
@@ -150,7 +153,7 @@ def test_a_table_that_cannot_be_read_comes_first_with_its_reason_and_behind_it_o
             not_opened("no bucket", "BucketNotFound", "There is no such bucket."),
         ),
     )
-    ordered = chosen(rows, Wish())
+    ordered = chosen(rows, FleetQuery())
     assert [row["table"] for row in ordered] == ["no bucket", "gone", "critical"]
     assert ordered[0]["finding"] == {
         "code": "BucketNotFound",
@@ -158,7 +161,7 @@ def test_a_table_that_cannot_be_read_comes_first_with_its_reason_and_behind_it_o
         "message": "There is no such bucket.",
     }
     assert (ordered[1]["num_files"], ordered[1]["next"]) == (422, None)
-    assert [row["table"] for row in chosen(rows, Wish(status="unreadable"))] == ["no bucket", "gone"]
+    assert [row["table"] for row in chosen(rows, FleetQuery(status="unreadable"))] == ["no bucket", "gone"]
     assert counts_of(rows) == {**counts_of([]), "unreadable": 2, "critical": 1, "failing": 2}
 
 
@@ -219,7 +222,7 @@ def test_a_reading_with_members_of_other_kinds_leaves_gaps_and_breaks_no_row(bod
     rows = rows_of(odd, health("sound"))
     assert {row["table"] for row in rows} == {"odd", "sound"}
     for sort in SORTS:
-        assert len(chosen(rows, Wish(sort=sort))) == 2
+        assert len(chosen(rows, FleetQuery(sort=sort))) == 2
     json.dumps(rows, allow_nan=False)
 
 
@@ -243,8 +246,8 @@ FLEET = (
 )
 
 
-def names(**wish: Any) -> list[str]:
-    return [row["name"] for row in chosen(rows_of(*FLEET), Wish(**wish))]
+def names(**query: Any) -> list[str]:
+    return [row["name"] for row in chosen(rows_of(*FLEET), FleetQuery(**query))]
 
 
 def test_the_most_urgent_table_comes_first() -> None:
@@ -254,7 +257,7 @@ def test_the_most_urgent_table_comes_first() -> None:
 def test_among_tables_of_one_status_those_with_more_findings_come_first() -> None:
     worse = health("f/worse", "attention", sizeInBytes=1)
     worse.body["findings"].append({"code": "checkpoint_due", "severity": "attention", "message": "due"})
-    rows = chosen(rows_of(*FLEET, worse), Wish())
+    rows = chosen(rows_of(*FLEET, worse), FleetQuery())
     assert [row["name"] for row in rows][:3] == ["bad", "worse", "poor"]
 
 
@@ -283,7 +286,7 @@ def test_counts_are_those_of_all_tables() -> None:
 
 
 def test_pages_follow_each_other() -> None:
-    rows = chosen(rows_of(*FLEET), Wish())
-    pages = [page_of(rows, Wish(offset=offset, limit=2)) for offset in (0, 2, 4, 6)]
+    rows = chosen(rows_of(*FLEET), FleetQuery())
+    pages = [page_of(rows, FleetQuery(offset=offset, limit=2)) for offset in (0, 2, 4, 6)]
     assert [row["name"] for page in pages for row in page] == names()
     assert [len(page) for page in pages] == [2, 2, 1, 0]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.records import HOUR_MS, NOW_MS, health, run
+from tests.support.records import HOUR_MS, NOW_MS, health, newest_of, run
 
-from airflow_delta.monitoring.fleet import newest_of, row_of
+from airflow_delta.monitoring.fleet import row_of
 from airflow_delta.monitoring.readings import newest_reading
 from airflow_delta.monitoring.record import Record
 
@@ -82,7 +82,7 @@ def reading_of_waste() -> Record:
         "findings": [*reading.body["findings"], finding("reclaimable_files", "critical")],
         "recommendations": [*reading.body["recommendations"], advice],
     }
-    return Record(None, reading.time_ms, reading.source, reading.kind, TABLE, reading.operation, body)
+    return Record(1, reading.time_ms, reading.source, reading.kind, TABLE, reading.operation, body)
 
 
 def test_findings_for_which_a_run_did_not_look_stay_until_they_are_cured() -> None:

@@ -18,7 +18,7 @@ def test_a_table_has_its_newest_reading_its_readings_over_time_and_its_runs_newe
         run("t", at_ms=NOW_MS - 60_000, number=2, table_size=SIZE, started_ms=1_000, finished_ms=3_500),
         health("t", "attention", number=3),
     ]
-    view = table_view("t", records, [failure("t", at_ms=NOW_MS - 2 * HOUR_MS)])
+    view = table_view("t", [*records, failure("t", at_ms=NOW_MS - 2 * HOUR_MS)])
     TableView(**view)
     assert view["health"]["facts"] == health_document("t", "attention")["facts"]
     assert view["health"]["findings"] == health_document("t", "attention")["findings"]
@@ -33,7 +33,7 @@ def test_a_table_has_its_newest_reading_its_readings_over_time_and_its_runs_newe
 
 
 def test_a_table_without_a_reading_has_runs_only() -> None:
-    view = table_view("t", [run("t", "nothing_to_do")], [])
+    view = table_view("t", [run("t", "nothing_to_do")])
     TableView(**view)
     assert (view["health"], view["trend"], view["row"]["status"]) == (None, [], "unknown")
 
@@ -86,7 +86,7 @@ def test_the_versions_of_all_readings_make_one_list_marked_by_writer_and_operati
         health("t", at_ms=NOW_MS - HOUR_MS, commits=[commit(1), commit(0, None, None)]),
         health("t", number=2, commits=[ours, commit(2, engine="Apache-Spark/4.0 Delta-Lake/4.0"), commit(1)]),
     ]
-    found = table_view("t", records, [])["versions"]
+    found = table_view("t", records)["versions"]
     assert [(one["version"], one["writer"], one["is_maintenance"]) for one in found] == [
         (3, "airflow-provider-delta", True),
         (2, "Spark", False),
@@ -108,7 +108,7 @@ def test_versions_of_a_hostile_log_are_shown_as_text_and_not_endless() -> None:
         )
         for hour in range(20)
     ]
-    found = table_view("t", readings, [])["versions"]
+    found = table_view("t", readings)["versions"]
     assert len(found) == MAX_VERSIONS
     assert "\u202e" not in json.dumps(found, ensure_ascii=False)
     assert len(writer_of("x" * 500)) == 40
@@ -121,7 +121,7 @@ def test_every_feature_says_what_it_means_for_maintenance() -> None:
         assert (name in NOTES) == (not feature.refused), name
         assert bool(note["refused"]) == bool(feature.refused), name
     assert feature_note("later")["refused"]
-    assert {one["name"] for one in table_view("t", [health("t")], [])["features"]} == {"deletionVectors"}
+    assert {one["name"] for one in table_view("t", [health("t")])["features"]} == {"deletionVectors"}
 
 
 def test_the_newest_dry_run_is_the_latest_plan() -> None:
@@ -130,12 +130,12 @@ def test_the_newest_dry_run_is_the_latest_plan() -> None:
         run("t", "planned", at_ms=NOW_MS, number=2, plan={"numBins": 3}),
         run("t", "committed", at_ms=NOW_MS + 1, number=3),
     ]
-    plan = table_view("t", records, [])["plan"]
+    plan = table_view("t", records)["plan"]
     assert (plan["run"]["number"], plan["lines"]) == (2, ["It did this."])
 
 
 def test_a_run_says_what_it_left_and_what_it_took_over() -> None:
     selection = {"left": {"large_enough": {"files": 40, "bytes": 9}, "hot": {"files": 0, "bytes": 0}}}
     done = run("t", selection=selection, earlier_tries={"bins": 2, "files": 9, "bytes": 9})
-    (line,) = table_view("t", [done], [])["runs"]
+    (line,) = table_view("t", [done])["runs"]
     assert (line["left_by_reason"], line["taken_over_bins"]) == ({"large_enough": 40}, 2)

@@ -106,7 +106,7 @@ def test_the_report_is_the_xcom_and_a_commit_an_event_of_the_maintenance_asset(
     (event,) = events(context)
     assert event.dest_asset_key.name == maintenance_asset("s3://lake/events").name
     assert (event.extra["version"], event.extra["metrics"]) == (7, {"numAddedFiles": 2})
-    assert operator.outlets == [AssetAlias("delta-maintenance"), AssetAlias("delta-monitoring")]
+    assert operator.outlets == [AssetAlias("delta-maintenance")]
 
 
 @pytest.mark.parametrize("status", ["nothing_to_do", "planned"])

@@ -12,7 +12,6 @@ from tests.support.runs.task_context import Supervisor
 from airflow_delta.assets import (
     DATA_ALIAS,
     MAINTENANCE_ALIAS,
-    MONITORING_ALIAS,
     maintenance_asset,
     shared_maintenance_asset,
 )
@@ -77,21 +76,21 @@ def test_the_data_asset_hears_of_commits_only_and_only_if_asked_for(status: str)
 
 
 def test_an_operator_has_the_aliases_of_its_events_as_outlets() -> None:
-    assert operator().outlets == [MAINTENANCE_ALIAS, MONITORING_ALIAS]
-    assert operator(asset_alias="nightly").outlets == [MAINTENANCE_ALIAS, NIGHTLY, MONITORING_ALIAS]
-    assert operator(emit_data_asset=True).outlets == [MAINTENANCE_ALIAS, DATA_ALIAS, MONITORING_ALIAS]
-    assert operator(outlets=[MAINTENANCE_ALIAS]).outlets == [MAINTENANCE_ALIAS, MONITORING_ALIAS]
+    assert operator().outlets == [MAINTENANCE_ALIAS]
+    assert operator(asset_alias="nightly").outlets == [MAINTENANCE_ALIAS, NIGHTLY]
+    assert operator(emit_data_asset=True).outlets == [MAINTENANCE_ALIAS, DATA_ALIAS]
+    assert operator(outlets=[MAINTENANCE_ALIAS]).outlets == [MAINTENANCE_ALIAS]
 
 
 def test_an_alias_that_a_template_names_becomes_an_outlet_when_the_task_runs(
     make_context: MakeContext, supervisor: Supervisor
 ) -> None:
     task = operator(asset_alias="{{ params.alias }}", emit_data_asset="{{ params.wake }}")
-    assert task.outlets == [MAINTENANCE_ALIAS, MONITORING_ALIAS]
+    assert task.outlets == [MAINTENANCE_ALIAS]
     task.asset_alias, task.emit_data_asset = "nightly", "true"
     context = make_context()
     tell(context, report("committed", 3), task)
-    assert task.outlets == [MAINTENANCE_ALIAS, MONITORING_ALIAS, NIGHTLY, DATA_ALIAS]
+    assert task.outlets == [MAINTENANCE_ALIAS, NIGHTLY, DATA_ALIAS]
     assert emitted(context, NIGHTLY) == ["delta-maintenance:nightly"]
 
 

@@ -19,6 +19,7 @@ from sqlalchemy import or_, select
 
 from airflow_delta import watch_memory
 from airflow_delta.monitoring.fleet import Watch
+from airflow_delta.monitoring.record import table_id
 from delta_log.storage.table_uri import one_spelling
 from delta_maintenance.contract_json import storable
 
@@ -52,15 +53,15 @@ class Watcher(Struct, frozen=True):
         )
 
 
-class Watches:
+class WatchedTables:
     """What all watchers remember; a trigger's arguments are read once."""
 
     def __init__(self) -> None:
         #: By number and time of the trigger.
         self._watchers: dict[tuple[Any, ...], Watcher] = {}
 
-    def read(self, session: Session) -> dict[str, Watch]:
-        """By table, what a watcher remembers of it: rather one for versions, which looks at each, than one that measures."""
+    def read(self, session: Session) -> dict[str, tuple[str, Watch]]:
+        """By digest of the table, its address and what a watcher remembers of it: rather one for versions, which looks at each, than one that measures."""
         by_asset = self._by_asset(session)
         found: dict[str, tuple[tuple[bool, int, str], Watch]] = {}
         for asset_id, asset, key, content in session.execute(_entries()):
@@ -74,7 +75,7 @@ class Watches:
                 address = one_spelling(str(storable(table)))
                 if address not in found or found[address][0] < rank:
                     found[address] = rank, Watch(asset, version)
-        return {table: watch for table, (_, watch) in found.items()}
+        return {table_id(address): (address, watch) for address, (_, watch) in found.items()}
 
     def _by_asset(self, session: Session) -> dict[int, list[Watcher]]:
         rows = session.execute(

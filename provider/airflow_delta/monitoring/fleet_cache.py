@@ -1,4 +1,4 @@
-"""Remembers what readers have seen of the fleet, until a task tells something new.
+"""Keeps the rows of the fleet that readers have seen, until a task reports something new.
 
 To count and sort thousands of tables takes far longer than to answer with a page of them, and most requests come without news.
 With news only the rows of the tables concerned are made again.
@@ -12,15 +12,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from airflow_delta.monitoring.fleet import TableRecords, Wish, counts_of, matching, ordered, row_for
-from airflow_delta.monitoring.told import Told
+from airflow_delta.monitoring.fleet import FleetQuery, TableRecords, counts_of, matching, ordered, row_for
+from airflow_delta.monitoring.reported_state import ReportedState
 
 #: Fleets of readers who may read different DAGs, and rows of one table for such readers. Beyond it they are made anew.
 _MOST = 64
 
 
 class Fleet(Struct, frozen=True, eq=False):
-    """The rows of a reader by table, and their counts. Callers must not change them."""
+    """The rows of a reader by digest of the table, and their counts. Callers must not change them."""
 
     rows: Mapping[str, dict[str, Any]]
     counts: Mapping[str, int]
@@ -30,40 +30,40 @@ class Fleet(Struct, frozen=True, eq=False):
     def of(cls, rows: Mapping[str, dict[str, Any]]) -> Fleet:
         return cls(rows, counts_of(rows.values()))
 
-    def chosen(self, wish: Wish) -> Sequence[dict[str, Any]]:
+    def chosen(self, query: FleetQuery) -> Sequence[dict[str, Any]]:
         """All rows that the reader asked for, in order."""
-        order = wish.sort, wish.descending
+        order = query.sort, query.descending
         if order not in self._orders:
-            self._orders[order] = ordered(self.rows.values(), wish.sort, descending=wish.descending)
+            self._orders[order] = ordered(self.rows.values(), query.sort, descending=query.descending)
         rows = self._orders[order]
-        return matching(rows, wish) if wish.status or wish.search else rows
+        return matching(rows, query) if query.status or query.search else rows
 
 
-class RememberedFleets:
-    """Makes the fleets of readers of what tasks have told. Threads may share one."""
+class FleetCache:
+    """Makes the fleets of readers from what tasks have reported. Threads may share one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told = Told()
+        self._state = ReportedState()
         #: By the DAGs that a reader may see.
         self._fleets: dict[frozenset[str], Fleet] = {}
         #: By table, what its rows are made of, and the rows by the DAGs that a reader may see.
         self._rows: dict[str, tuple[TableRecords, dict[frozenset[str], dict[str, Any]]]] = {}
 
-    def fleet(self, told: Told, readable: Callable[[str], bool]) -> Fleet:
+    def fleet(self, state: ReportedState, readable: Callable[[str], bool]) -> Fleet:
         """
-        :param readable: whether the reader may see what a DAG has told.
+        :param readable: whether the reader may see what a DAG has reported.
         :return: a row for each table with a record that the reader may see, or that a watcher knows.
         """
-        visible = frozenset(filter(readable, told.dags))
+        visible = frozenset(filter(readable, state.dags))
         with self._lock:
-            if told is not self._told:
-                self._told = told
+            if state is not self._state:
+                self._state = state
                 self._fleets.clear()
-                self._rows = {name: held for name, held in self._rows.items() if name in told.tables}
+                self._rows = {name: held for name, held in self._rows.items() if name in state.tables}
             elif visible in self._fleets:
                 return self._fleets[visible]
-            seen = ((table, records, records.dags & visible) for table, records in told.tables.items())
+            seen = ((table, records, records.dags & visible) for table, records in state.tables.items())
             rows = {
                 table: self._row(table, records, dags)
                 for table, records, dags in seen
@@ -82,5 +82,5 @@ class RememberedFleets:
         if dags not in rows:
             if len(rows) >= _MOST:
                 rows.clear()
-            rows[dags] = row_for(table, records, dags)
+            rows[dags] = row_for(records, dags)
         return rows[dags]
