@@ -58,6 +58,7 @@ def test_no_row_is_lost_and_no_compaction_to_appends_and_every_version_is_what_w
     print("\n".join(result.lines()))  # noqa: T201 - for `pytest -s`
 
 
+@pytest.mark.slow
 def test_delta_spark_without_a_lock_overwrites_the_commit_of_another_writer(
     s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:

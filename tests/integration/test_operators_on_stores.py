@@ -237,6 +237,7 @@ def test_a_connection_is_enough_for_every_sensor_every_operator_and_the_command_
     assert rows() == before
 
 
+@pytest.mark.slow
 def test_a_principal_whose_secret_is_wrong_is_told_once_and_not_tried_again(
     azure_cloud: AzureCloud,
     make_context: Callable[..., dict[str, Any]],
@@ -261,6 +262,7 @@ def test_a_principal_whose_secret_is_wrong_is_told_once_and_not_tried_again(
     assert "old one" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_token_service_that_is_busy_for_a_while_is_asked_again(
     azure_cloud: AzureCloud,
     make_context: Callable[..., dict[str, Any]],
