@@ -198,6 +198,7 @@ def test_the_operator_fails_its_task_where_the_connection_lacks_a_right(
     assert session["secret"] not in str(raised.value) + json.dumps(pushed)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_operator_examines_the_store_and_the_spark_of_its_connections(
     s3_server: S3Server,

@@ -193,7 +193,16 @@ class Lake:
 
 
 @pytest.mark.parametrize(
-    "conn_type", ["aws", "delta", "google_cloud_platform", "wasb", "adls", "azure", "azure_data_lake"]
+    "conn_type",
+    [
+        "aws",
+        "google_cloud_platform",
+        "wasb",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("delta", "adls", "azure", "azure_data_lake")
+        ),
+    ],
 )
 def test_a_connection_is_enough_for_every_sensor_every_operator_and_the_command_line(
     conn_type: str,

@@ -53,7 +53,9 @@ def keys(place: Place) -> set[str]:
     return {key for page in pages for key in page.names()}
 
 
-@pytest.mark.parametrize("store", ["s3_place", "gcs_place", "azure_place"])
+@pytest.mark.parametrize(
+    "store", ["s3_place", pytest.param("gcs_place", marks=pytest.mark.slow), "azure_place"]
+)
 def test_what_nothing_needs_goes_from_an_object_store(
     store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

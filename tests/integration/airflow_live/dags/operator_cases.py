@@ -38,8 +38,8 @@ with DAG(
         ]
         >> DeltaDoctorOperator(task_id="doctor", **lake)
         >> DeltaTableHealthOperator(task_id="health", **lake)
+        >> DeltaCheckpointOperator(task_id="checkpoint", if_due=False, **lake)
         >> DeltaReorgPurgeOperator(task_id="purge", **local)
         >> DeltaOptimizeOperator(task_id="optimize", **local)
-        >> DeltaCheckpointOperator(task_id="checkpoint", if_due=False, **lake)
         >> DeltaVacuumOperator(task_id="vacuum", retain_hours=0, retention_check=False, **local)
     )
