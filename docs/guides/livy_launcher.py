@@ -8,7 +8,7 @@ from typing import Any
 import requests
 from airflow.sdk import BaseHook, Connection
 
-from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 
 _PHASES = {

@@ -1,4 +1,4 @@
-"""The tests that every launcher of drivers has to pass, see :class:`airflow_delta.runners.driver.DriverLauncher`."""
+"""The tests that every launcher of drivers has to pass, see :class:`airflow_delta.runners.drivers.driver.DriverLauncher`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_delta.runners.detached import JobHandle
-from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
 from delta_maintenance.contract import RUN_KEY_VARIABLE
 
 #: Ends well if its environment holds the secret with that SHA-256.

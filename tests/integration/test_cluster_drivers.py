@@ -23,11 +23,11 @@ from tests.support.tables.small_tables import write_days, write_parts
 
 from airflow_delta.operators import DeltaOptimizeOperator
 from airflow_delta.runners.detached import JobHandle
-from airflow_delta.runners.driver import DriverRequest
+from airflow_delta.runners.drivers.driver import DriverRequest
+from airflow_delta.runners.drivers.kubernetes import KubernetesDriver
+from airflow_delta.runners.drivers.standalone_master import StandaloneMaster
+from airflow_delta.runners.drivers.yarn import YarnResourceManager
 from airflow_delta.runners.job_runner import JobCannotStart
-from airflow_delta.runners.kubernetes import KubernetesDriver
-from airflow_delta.runners.standalone_master import StandaloneMaster
-from airflow_delta.runners.yarn import YarnResourceManager
 from airflow_delta.testing import DriverLauncherContract
 
 pytestmark = pytest.mark.spark

@@ -30,7 +30,7 @@ from tests.support.servers.s3 import S3Server
 from tests.support.tables.small_tables import write_days
 
 from airflow_delta.hooks.watched_store import watched_store
-from airflow_delta.operators.failure import raise_for
+from airflow_delta.operators.reporting.failure import raise_for
 from airflow_delta.sensors import DeltaDeletionVectorRatioSensor, DeltaTableVersionSensor
 from airflow_delta.testing import FakeStateStore
 from delta_log import Table

@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from tests.support.tables.small_tables import write_days
 
-from airflow_delta.operators.failure import airflow_exception
+from airflow_delta.operators.reporting.failure import airflow_exception
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.spark_submit import SparkSubmitRunner

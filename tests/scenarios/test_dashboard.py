@@ -16,8 +16,8 @@ from tests.support.runs.metrics_backend import Recorder
 
 from airflow_delta.monitoring.record import table_id
 from airflow_delta.monitoring.urgency import STATUS_NUMBERS
-from airflow_delta.operators.stats import FIGURES, count
-from airflow_delta.operators.table_stats import gauge_failure, gauge_health, gauge_report
+from airflow_delta.operators.reporting.stats import FIGURES, count
+from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_health, gauge_report
 from delta_maintenance.contract import STATUSES, JobReport
 
 DASHBOARD = json.loads((ROOT / "docs" / "grafana" / "delta-tables.json").read_text())

@@ -13,7 +13,7 @@ from tests.support.servers.livy import running_livy
 from tests.support.servers.process import free_port
 
 from airflow_delta.runners.detached import JobHandle
-from airflow_delta.runners.driver import DriverLauncher, DriverPhase
+from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase
 from airflow_delta.runners.job_runner import JobLost
 from airflow_delta.testing import DriverLauncherContract
 

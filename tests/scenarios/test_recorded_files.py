@@ -34,7 +34,7 @@ from tests.support.tables.written_log import add, deletion_vector, write_log
 
 from airflow_delta import watch_memory
 from airflow_delta.operators import DeltaOptimizeOperator
-from airflow_delta.operators.stats import counts_of
+from airflow_delta.operators.reporting.stats import counts_of
 from airflow_delta.run_identity import recall_or_begin
 from airflow_delta.runners.detached import DetachedRunner
 from airflow_delta.runners.task_log import tell_report

@@ -34,12 +34,12 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from airflow_delta.run_identity import mark_succeeded, recall_or_begin
-from airflow_delta.runners.cluster import ClusterJobRunner
-from airflow_delta.runners.driver import DriverLauncher
-from airflow_delta.runners.kubernetes import KubernetesDriver
+from airflow_delta.runners.drivers.cluster import ClusterJobRunner
+from airflow_delta.runners.drivers.driver import DriverLauncher
+from airflow_delta.runners.drivers.kubernetes import KubernetesDriver
+from airflow_delta.runners.drivers.standalone_master import StandaloneMaster
+from airflow_delta.runners.drivers.yarn import YarnResourceManager
 from airflow_delta.runners.spark_connect import SparkConnectRunner
-from airflow_delta.runners.standalone_master import StandaloneMaster
-from airflow_delta.runners.yarn import YarnResourceManager
 from airflow_delta.sensors.baseline import Baselines
 from airflow_delta.submitted_job import SubmittedJob, remember_job
 from airflow_delta.testing import FakeAssetStateStore, FakeStateStore
@@ -66,7 +66,7 @@ PLACE = "s3://lake/events"
 #: The run that was killed in the recorded table, and the one whose job was over before its task could see it.
 KILLED_RUN, FINISHED_RUN = "killed-run", "finished-run"
 SUBMISSION = "5b" * 16
-CLUSTER_RUNNER = "airflow_delta.runners.cluster.runner_of"
+CLUSTER_RUNNER = "airflow_delta.runners.drivers.cluster.runner_of"
 #: The user of the Spark Connect session in which a rewrite was begun.
 USER = "airflow"
 TASK = {"dag_id": "nightly", "task_id": "optimize", "run_id": "manual__1", "map_index": -1, "max_tries": 2}

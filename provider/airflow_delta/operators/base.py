@@ -1,7 +1,7 @@
 """Base of the maintenance operators: from arguments to a job, and from its report to Airflow.
 
-What an error becomes is decided in :mod:`~airflow_delta.operators.failure`, what the task's log says in
-:mod:`~airflow_delta.runners.task_log`, and which events are emitted in :mod:`~airflow_delta.operators.results`.
+What an error becomes is decided in :mod:`~airflow_delta.operators.reporting.failure`, what the task's log says in
+:mod:`~airflow_delta.runners.task_log`, and which events are emitted in :mod:`~airflow_delta.operators.reporting.results`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from airflow_delta.named_table import located
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members, by_attribute
 from airflow_delta.operators.detached_run import DetachedRun
-from airflow_delta.operators.failure import (
+from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_run
+from airflow_delta.operators.reporting.failure import (
     airflow_exception,
     is_of_spark,
     raise_for,
@@ -30,15 +31,14 @@ from airflow_delta.operators.failure import (
     with_connection,
     with_spark_connection,
 )
-from airflow_delta.operators.lineage import lineage_at_end, lineage_at_start
-from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_run
-from airflow_delta.operators.results import ARGUMENTS as RESULT_ARGUMENTS
-from airflow_delta.operators.results import add_outlets, emit, which_events
-from airflow_delta.operators.stats import count
-from airflow_delta.operators.table_stats import gauge_failure, gauge_report
+from airflow_delta.operators.reporting.lineage import lineage_at_end, lineage_at_start
+from airflow_delta.operators.reporting.results import ARGUMENTS as RESULT_ARGUMENTS
+from airflow_delta.operators.reporting.results import add_outlets, emit, which_events
+from airflow_delta.operators.reporting.stats import count
+from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_report
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
-from airflow_delta.runners.deploy_mode import CLIENT, DEPLOY_MODES
 from airflow_delta.runners.detached import DetachedRunner, JobHandle
+from airflow_delta.runners.job_environment import CLIENT, DEPLOY_MODES
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobRunner
 from airflow_delta.runners.task_log import ProgressLog, tell_report
 from delta_log.errors import DeltaLogError
@@ -60,7 +60,7 @@ from delta_maintenance.options import (
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_delta.runners.driver import DriverLauncher
+    from airflow_delta.runners.drivers.driver import DriverLauncher
     from airflow_delta.runners.job_output import JobProgress
 
 
@@ -299,7 +299,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         if self.value_of("engine") != "auto" or self.launcher is not None:
             return None
         # Imported here, since a DAG file that is parsed needs no runner.
-        from airflow_delta.runners.hand_over import master_for_large_work
+        from airflow_delta.runners.spark_fallback import master_for_large_work
 
         return master_for_large_work(
             self.value_of("spark_conn_id"), self.log, rewrites=self.operation.is_resumable

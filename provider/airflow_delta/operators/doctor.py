@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, leading_links
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, by_attribute
-from airflow_delta.operators.failure import airflow_exception, raise_for_error
+from airflow_delta.operators.reporting.failure import airflow_exception, raise_for_error
 from airflow_delta.runners.job_environment import job_environment
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobLost
 from airflow_delta.runners.local import end_process_group, what_ended

@@ -12,9 +12,9 @@ from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import TableLink, TablePageLink, leading_links
 from airflow_delta.notifications.failures import forget_failures
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, by_attribute
-from airflow_delta.operators.failure import raise_for_error, with_connection
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_failure, tell_health
-from airflow_delta.operators.table_stats import gauge_failure, gauge_health
+from airflow_delta.operators.reporting.failure import raise_for_error, with_connection
+from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_health
 from delta_log.printable import printable
 from delta_log.storage.table_uri import is_name
 from delta_maintenance.errors import error_report

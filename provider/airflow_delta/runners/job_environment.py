@@ -49,3 +49,8 @@ def job_environment(
 def python_programs() -> str:
     """The directory with this interpreter's programs: pip puts `spark-submit` there."""
     return str(Path(sys.executable).parent)
+
+
+#: Beside the task, which holds its slot; and on the cluster.
+CLIENT, CLUSTER = "client", "cluster"
+DEPLOY_MODES = (CLIENT, CLUSTER)

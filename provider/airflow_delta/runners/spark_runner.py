@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_delta.runners.cluster import ClusterJobRunner
-from airflow_delta.runners.deploy_mode import CLIENT, CLUSTER
-from airflow_delta.runners.driver import DriverLauncher
+from airflow_delta.runners.drivers.cluster import ClusterJobRunner
+from airflow_delta.runners.drivers.driver import DriverLauncher
+from airflow_delta.runners.job_environment import CLIENT, CLUSTER
 from airflow_delta.runners.job_runner import JobCannotStart, JobRunner, TaskLog
 from airflow_delta.runners.spark_connect import (
     DETACHED_OPERATIONS,
@@ -97,16 +97,16 @@ class SparkChoice:
     def _launcher(self, master: str, extra: Mapping[str, Any]) -> DriverLauncher:
         """The launcher for a master in deploy mode ``cluster``."""
         if master.startswith("spark://"):
-            from airflow_delta.runners.standalone_master import StandaloneMaster
+            from airflow_delta.runners.drivers.standalone_master import StandaloneMaster
 
             return StandaloneMaster(master, extra.get("rest-scheme", "http"), extra.get("rest-port", 6066))
         if master == "yarn":
-            from airflow_delta.runners.yarn import YarnResourceManager
+            from airflow_delta.runners.drivers.yarn import YarnResourceManager
 
             return YarnResourceManager(self.spark_conn_id, self.spark_binary)
         if master.startswith("k8s://"):
-            from airflow_delta.runners.kubernetes import KubernetesDriver
-            from airflow_delta.runners.spark_submission import NAMESPACE_PROPERTY
+            from airflow_delta.runners.drivers.kubernetes import KubernetesDriver
+            from airflow_delta.runners.drivers.spark_submission import NAMESPACE_PROPERTY
 
             return KubernetesDriver(
                 self.spark_conn_id, self.spark_conf.get(NAMESPACE_PROPERTY), self.spark_binary

@@ -16,8 +16,8 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 
 from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, by_attribute
-from airflow_delta.operators.failure import with_connection
 from airflow_delta.operators.monitoring import add_monitoring_outlet, tell_sight
+from airflow_delta.operators.reporting.failure import with_connection
 from airflow_delta.triggers.deferral import deferral_timeout
 from delta_log.printable import printable
 from delta_maintenance.fast_start import convert_without_pandas

@@ -17,7 +17,7 @@ import msgspec
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_delta.operators import DeltaOptimizeOperator
-from airflow_delta.operators.failure import raise_for
+from airflow_delta.operators.reporting.failure import raise_for
 from airflow_delta.runners.job_output import JobOutput, JobProgress
 from airflow_delta.runners.task_log import tell_report
 from delta_maintenance.contract import (

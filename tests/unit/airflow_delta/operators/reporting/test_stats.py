@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.runs.metrics_backend import Recorder
 
-from airflow_delta.operators.stats import count, counts_of
+from airflow_delta.operators.reporting.stats import count, counts_of
 from delta_maintenance.contract import ErrorReport, JobReport
 
 MakeContext = Callable[..., dict[str, Any]]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_delta.runners.driver import DriverPhase, DriverRequest
+from airflow_delta.runners.drivers.driver import DriverPhase, DriverRequest
+from airflow_delta.runners.drivers.standalone_master import StandaloneMaster
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
-from airflow_delta.runners.standalone_master import StandaloneMaster
 
 
 class Server(HTTPServer):

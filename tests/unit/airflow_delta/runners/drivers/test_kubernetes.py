@@ -17,11 +17,11 @@ from tests.support.servers.kubernetes import Kubernetes, running_kubernetes
 from tests.support.servers.process import free_port
 
 from airflow_delta.runners import spark_settings
-from airflow_delta.runners.driver import DriverPhase, DriverRequest
+from airflow_delta.runners.drivers.driver import DriverPhase, DriverRequest
+from airflow_delta.runners.drivers.kubernetes import KubernetesDriver, driver_state
+from airflow_delta.runners.drivers.spark_submission import failed_submission
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
-from airflow_delta.runners.kubernetes import KubernetesDriver, driver_state
 from airflow_delta.runners.spark_runner import SparkChoice
-from airflow_delta.runners.spark_submission import failed_submission
 
 HANDLE = {"namespace": "lake", "pod": "delta-maintenance-1"}
 

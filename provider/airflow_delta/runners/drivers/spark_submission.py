@@ -19,7 +19,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_delta.runners import spark_settings
-from airflow_delta.runners.driver import DriverRequest
+from airflow_delta.runners.drivers.driver import DriverRequest
 from airflow_delta.runners.job_environment import job_environment
 from airflow_delta.runners.job_output import JobOutput
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow_delta.runners.detached import JobHandle
-from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.spark_submission import NAMESPACE_PROPERTY, is_local_file, submit_driver
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
-from airflow_delta.runners.spark_submission import NAMESPACE_PROPERTY, is_local_file, submit_driver
 from airflow_delta.runners.spark_submit import require_connection, require_kubernetes_client
 from delta_log.printable import printable
 
@@ -37,7 +37,7 @@ _LONGEST_TEXT = 300
 
 
 class KubernetesDriver(DriverLauncher):
-    """A :class:`~airflow_delta.runners.driver.DriverLauncher` on Kubernetes.
+    """A :class:`~airflow_delta.runners.drivers.driver.DriverLauncher` on Kubernetes.
 
     :param spark_conn_id: the connection with master ``k8s://…``.
     :param namespace: of the pods; ``None``: that of the connection's extra, or ``default``.

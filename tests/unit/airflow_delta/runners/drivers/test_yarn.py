@@ -20,12 +20,12 @@ from tests.support.servers.process import free_port
 from tests.support.servers.yarn import Yarn, running_yarn
 
 from airflow_delta.runners import spark_settings
-from airflow_delta.runners.cluster import ClusterJobRunner
 from airflow_delta.runners.detached import JobHandle
-from airflow_delta.runners.driver import DriverPhase, DriverRequest
+from airflow_delta.runners.drivers.cluster import ClusterJobRunner
+from airflow_delta.runners.drivers.driver import DriverPhase, DriverRequest
+from airflow_delta.runners.drivers.yarn import YarnResourceManager, driver_state
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.spark_runner import SparkChoice
-from airflow_delta.runners.yarn import YarnResourceManager, driver_state
 from airflow_delta.testing import DriverLauncherContract
 from airflow_delta.triggers.job import DeltaJobTrigger
 from delta_maintenance.contract import RUN_KEY_VARIABLE
@@ -159,8 +159,8 @@ def test_a_trigger_follows_a_driver_to_its_end_and_says_so_in_the_log_of_its_tas
     driver = launcher.start(request_)
     handle = {**ids, "driver": driver}
     launcher.end(driver)
-    monkeypatch.setattr(logging.getLogger("airflow_delta.runners.cluster"), "handlers", [Lines()])
-    monkeypatch.setattr(logging.getLogger("airflow_delta.runners.cluster"), "level", logging.INFO)
+    monkeypatch.setattr(logging.getLogger("airflow_delta.runners.drivers.cluster"), "handlers", [Lines()])
+    monkeypatch.setattr(logging.getLogger("airflow_delta.runners.drivers.cluster"), "level", logging.INFO)
     said = "failed: KILLED: Application was killed by user airflow"
     assert asyncio.run(event()) == {"text": said}
     assert told == [f"optimize: The driver on YARN (connection lake_yarn): {said}"]

@@ -3,7 +3,7 @@
 The driver's output stays on the cluster. So the driver keeps its progress and its report in the table's directory
 (:mod:`delta_maintenance.status_file`), and this runner reads them there. The process that follows the job must be able to read the table.
 
-The run's key travels in the driver's environment, see :class:`~airflow_delta.runners.driver.DriverRequest`. Storage credentials do not
+The run's key travels in the driver's environment, see :class:`~airflow_delta.runners.drivers.driver.DriverRequest`. Storage credentials do not
 travel: drivers use the identity of the cluster's machines. With ``executor_credentials="ambient"`` the settings of the connection
 travel that are no part of an identity, such as an endpoint.
 """
@@ -19,7 +19,7 @@ from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.runners import spark_settings
 from airflow_delta.runners.detached import DetachedRunner, JobHandle, JobState
-from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
 from airflow_delta.runners.job_output import JobProgress
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from delta_log.errors import InvalidRequest

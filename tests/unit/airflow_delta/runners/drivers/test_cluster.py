@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.support.tables.small_tables import write_days
 
-from airflow_delta.runners.cluster import ClusterJobRunner, runner_of
-from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.cluster import ClusterJobRunner, runner_of
+from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.standalone_master import StandaloneMaster
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
-from airflow_delta.runners.standalone_master import StandaloneMaster
 from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey
@@ -142,7 +142,7 @@ def test_a_table_that_cannot_be_read_from_here_is_refused_before_a_driver_is_sta
 
 def test_another_process_makes_an_equal_runner() -> None:
     name, kwargs = ClusterJobRunner(StandaloneMaster("spark://host:7077", rest_port=1)).serialize()
-    assert name == "airflow_delta.runners.cluster.runner_of"
+    assert name == "airflow_delta.runners.drivers.cluster.runner_of"
     made = runner_of(**json.loads(json.dumps(kwargs)))
     assert made.serialize() == (name, kwargs)
     assert made.place == "the Spark cluster spark://host:7077"

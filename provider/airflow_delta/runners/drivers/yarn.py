@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import requests
 
 from airflow_delta.runners.detached import JobHandle
-from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.spark_submission import submit_driver
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
-from airflow_delta.runners.spark_submission import submit_driver
 from airflow_delta.runners.spark_submit import require_connection, yarn_authentication
 from delta_log.printable import printable
 
@@ -41,7 +41,7 @@ _DATE = re.compile(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} \d[^\]]*\]")
 
 
 class YarnResourceManager(DriverLauncher):
-    """A :class:`~airflow_delta.runners.driver.DriverLauncher` on YARN.
+    """A :class:`~airflow_delta.runners.drivers.driver.DriverLauncher` on YARN.
 
     :param spark_conn_id: the connection with master ``yarn`` and, in its extra, ``yarn_resourcemanager_webapp_address``.
     :param spark_binary: the spark-submit to use instead of the connection's.

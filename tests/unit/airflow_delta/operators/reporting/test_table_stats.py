@@ -13,7 +13,7 @@ from tests.support.tables.written_log import add, write_log
 from airflow_delta.monitoring.fleet import row_of
 from airflow_delta.monitoring.record import table_id
 from airflow_delta.operators import DeltaOptimizeOperator, DeltaTableHealthOperator
-from airflow_delta.operators.table_stats import (
+from airflow_delta.operators.reporting.table_stats import (
     FACTS,
     MAX_LABEL,
     gauge_failure,

@@ -17,7 +17,7 @@ from airflow_delta.assets import (
     shared_maintenance_asset,
 )
 from airflow_delta.operators import DeltaOptimizeOperator
-from airflow_delta.operators.results import TOLD, emit, events_of
+from airflow_delta.operators.reporting.results import TOLD, emit, events_of
 from delta_maintenance.contract import STATUSES, JobReport
 
 MakeContext = Callable[..., dict[str, Any]]

@@ -11,7 +11,7 @@ from airflow.providers.openlineage.extractors.base import DefaultExtractor
 from openlineage.client.serde import Serde
 
 from airflow_delta.operators import DeltaOptimizeOperator
-from airflow_delta.operators.lineage import dataset_name
+from airflow_delta.operators.reporting.lineage import dataset_name
 from delta_maintenance.contract import JobReport
 
 TABLE = "s3a://lake/sales/events/"

@@ -16,7 +16,7 @@ import requests
 from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError
 
 from airflow_delta.runners.detached import JobHandle
-from airflow_delta.runners.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
+from airflow_delta.runners.drivers.driver import DriverLauncher, DriverPhase, DriverRequest, DriverState
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 
 _SECONDS = 30
@@ -39,7 +39,7 @@ _MASTER = re.compile(r"spark://(?P<hosts>[^/]+)")
 
 
 class StandaloneMaster(DriverLauncher):
-    """A :class:`~airflow_delta.runners.driver.DriverLauncher` on a standalone cluster.
+    """A :class:`~airflow_delta.runners.drivers.driver.DriverLauncher` on a standalone cluster.
 
     :param master: ``spark://host:7077``, or several hosts with commas between them.
     :param rest_scheme: ``http`` or ``https``.
