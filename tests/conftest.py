@@ -25,6 +25,7 @@ from tests.support.environment.delta_spark import SharedDeltaSpark, stop_spark  
 from tests.support.environment.delta_spark import delta_spark_jars as find_delta_spark_jars  # noqa: E402
 from tests.support.environment.fast_java import SPARK_CONF, fast_java_home  # noqa: E402
 from tests.support.environment.prerequisites import require  # noqa: E402
+from tests.support.repetition import repeated  # noqa: E402
 from tests.support.runs.metrics_backend import (  # noqa: E402
     send_metrics_to,  # noqa: F401 - pytest finds it here
 )
@@ -50,10 +51,11 @@ if "JAVA_HOME" in os.environ:
     os.environ["JAVA_HOME"] = str(fast_java_home(Path(os.environ["JAVA_HOME"])))
 
 # A property test fails by what it finds, never because a busy machine takes long for an example or for generating it.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed", max_examples=repeated(100), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")
 
-_SLOWEST_FILES = 15
 #: The longest files of tests/integration, in the order in which `./dev test` starts them: its workers then end at about
 #: the same time. Files that use delta-spark follow each other, since they share a JVM.
 _FIRST = tuple(
@@ -221,15 +223,15 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    _print_slowest_files(terminalreporter)
+    _print_durations_of_files(terminalreporter)
     _print_skip_reasons(terminalreporter)
     totals = os.environ.get("TEST_TOTALS")
     if totals and not hasattr(terminalreporter.config, "workerinput"):
         _append_totals(Path(totals), terminalreporter)
 
 
-def _print_slowest_files(reporter: pytest.TerminalReporter) -> None:
-    """Prints the files that took longest, setup and teardown included, if `--durations` is given."""
+def _print_durations_of_files(reporter: pytest.TerminalReporter) -> None:
+    """Prints how long each file took, setup and teardown included, if `--durations` is given; none below `--durations-min`."""
     if not reporter.config.getoption("durations"):
         return
     seconds: Counter[str] = Counter()
@@ -237,9 +239,10 @@ def _print_slowest_files(reporter: pytest.TerminalReporter) -> None:
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
-    reporter.section(f"slowest {_SLOWEST_FILES} files")
-    for file, duration in seconds.most_common(_SLOWEST_FILES):
-        reporter.write_line(f"{duration:8.2f}s {file}")
+    reporter.section("durations of files")
+    for file, duration in seconds.most_common():
+        if duration >= (reporter.config.getoption("durations_min") or 0):
+            reporter.write_line(f"{duration:8.2f}s {file}")
 
 
 def _print_skip_reasons(reporter: pytest.TerminalReporter) -> None:

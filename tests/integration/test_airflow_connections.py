@@ -42,6 +42,8 @@ from delta_maintenance.progress import SilentProgress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 ROLE = "arn:aws:iam::123456789012:role/lake"
 
 

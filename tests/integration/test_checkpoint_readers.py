@@ -209,6 +209,7 @@ NOT_OF_ITS_LOG = "krs-parquet_row_group_skipping"
 WRONG_SIZE = ("rs-checkpoint_with_partitions", "rs-table_failed_last_checkpoint_update")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", corpus_cases(lambda e: bool(readable(e) and e["name"] not in REFUSED)))
 def test_other_writers_checkpoints_are_compared_with_the_log_and_left_alone(
     entry: Entry, corpus: Corpus, tmp_path: Path
@@ -278,6 +279,7 @@ def by_delta_spark(session: SparkSession, table: Path) -> list[str]:
     return sorted(row[0] for row in load(session, table).selectExpr("CAST(struct(*) AS STRING)").collect())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("policy", "as_json", "as_struct"),

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pyspark import cloudpickle
 
 import delta_maintenance
 from delta_maintenance.bundle import PACKAGES, build_bundle
 from delta_maintenance.engine.spark.cluster_check import _probe
+
+pytestmark = pytest.mark.slow
 
 HOME = Path(delta_maintenance.__file__).parents[1]
 #: As a task on another machine runs it: it arrives by value.

@@ -25,6 +25,8 @@ from tests.support.tables.small_tables import write_days
 
 from airflow_delta.operators import DeltaReorgPurgeOperator
 
+pytestmark = pytest.mark.slow
+
 GUIDE = ROOT / "docs" / "guides" / "cluster-python.md"
 DOCKERFILE = ROOT / "docs" / "guides" / "cluster.Dockerfile"
 

@@ -10,8 +10,9 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.support.repetition import examples
 
 from delta_log import Table
 
@@ -84,7 +85,7 @@ def seen_by_delta_rs(uri: str, version: int | None = None) -> tuple[int, list[st
 
 
 @pytest.mark.filterwarnings("ignore")
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=2, max_size=8), partitioned=st.booleans())
 def test_delta_rs_and_we_see_the_same_table(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str], partitioned: bool

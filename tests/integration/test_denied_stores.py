@@ -14,6 +14,8 @@ from delta_maintenance.contract import ErrorReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def table(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> str:

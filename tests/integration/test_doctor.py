@@ -65,6 +65,7 @@ def test_all_is_well_on_an_object_store_and_nothing_is_left(s3_server: S3Server,
 ALL = frozenset({"ListBucket", "GetObject", "PutObject", "DeleteObject"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("without", "check", "right"),
     [
@@ -103,6 +104,7 @@ def java() -> None:
         require("java", "to run Spark")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.usefixtures("java")
 def test_a_spark_that_is_down_is_told() -> None:
@@ -111,6 +113,7 @@ def test_a_spark_that_is_down_is_told() -> None:
     assert checks["spark.machines"]["status"] == "skipped"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_executors_whose_python_has_no_library_are_named(spark_cluster: SparkCluster, tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True)
@@ -139,6 +142,7 @@ def other_python() -> str:
     return managed.stdout.strip() or absent(f"Python {named[0]}", "for executors that do not fit the driver")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_executors_whose_python_is_another_are_named_with_both_versions(
     spark_cluster: SparkCluster, other_python: str
@@ -172,6 +176,7 @@ def connect(monkeypatch: pytest.MonkeyPatch, server: S3Server, credentials: dict
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(value))
 
 
+@pytest.mark.slow
 def test_the_operator_fails_its_task_where_the_connection_lacks_a_right(
     s3_server: S3Server,
     table: str,
@@ -193,6 +198,7 @@ def test_the_operator_fails_its_task_where_the_connection_lacks_a_right(
     assert session["secret"] not in str(raised.value) + json.dumps(pushed)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_the_operator_examines_the_store_and_the_spark_of_its_connections(
     s3_server: S3Server,

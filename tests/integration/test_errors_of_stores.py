@@ -41,6 +41,8 @@ from delta_maintenance.contract import ErrorReport, JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
 
+pytestmark = pytest.mark.slow
+
 NO_SECOND_TRY, SECOND_TRY = "Another try cannot help before that.", "Another try may help."
 ALL = ("ListBucket", "GetObject", "PutObject", "DeleteObject")
 

@@ -27,7 +27,7 @@ from tests.support.tables.small_tables import write_days
 from airflow_delta.operators import DeltaOptimizeOperator, DeltaVacuumOperator
 from delta_log import Table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 MakeContext = Callable[..., dict[str, Any]]
 

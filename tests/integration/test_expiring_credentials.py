@@ -30,6 +30,8 @@ from airflow_delta.runners.spark_submit import SparkSubmitRunner
 from delta_log import Table
 from delta_maintenance.contract import JobReport, JobSpec
 
+pytestmark = pytest.mark.slow
+
 #: How long a session lasts. A job that meets two ends of them takes twice as long at least.
 _SECONDS = int(os.environ.get("SESSION_SECONDS", "12"))
 _LOG = logging.getLogger(__name__)

@@ -307,6 +307,7 @@ def _check_copied(expected: _Expected, sources: Path, table: Path) -> None:
     expected.check_no_worse(table, before_it)
 
 
+@pytest.mark.slow
 def test_filters_return_the_same_rows_from_our_files(
     tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
@@ -344,6 +345,7 @@ def test_filters_return_the_same_rows_from_our_files(
     assert expected.differences(table, _FEW, _few(_DATAFUSION), _few(_DUCKDB), gone) == {}
 
 
+@pytest.mark.slow
 def test_spark_finds_rows_with_a_nan_by_its_own_tables_filters(
     tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:

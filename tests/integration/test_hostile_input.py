@@ -6,6 +6,8 @@ import pytest
 from tests.campaigns.hostile_input import FORBIDDEN, run_table
 from tests.support.environment.corpus import Corpus
 
+pytestmark = pytest.mark.slow
+
 #: Tables, and how many values are replaced in each JSON file; each replaced value costs a run of every command.
 SAMPLE = {
     "golden-log-replay-dv-key-cases": 3,

@@ -18,6 +18,8 @@ from delta_log import Table
 from delta_maintenance.contract import JobSpec, TransactionId
 from delta_maintenance.job_interface import REPORT_PREFIX, RUN_KEY_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 KILLS, BINS, BINS_OF_A_BATCH, BINS_AT_ONCE = 10, 24, 4, 2
 
 #: A job that kills itself before or after its n-th change of the store, and notes each data file that it begins.

@@ -12,6 +12,7 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from tests.support import ROOT
 from tests.support.runs.commit_merged import MERGED, commit_merged
 
@@ -61,6 +62,7 @@ def ids(table: Path) -> list[int]:
     return sorted(deltalake.DeltaTable(str(table)).to_pyarrow_table()["id"].to_pylist())
 
 
+@pytest.mark.slow
 def test_a_commit_killed_at_any_call_leaves_a_table_and_the_next_run_converges(tmp_path: Path) -> None:
     make(tmp_path / "original")
 

@@ -67,6 +67,7 @@ def laid_out_on_spark(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) 
     return dict(zip(tables, run_on_spark("optimize", list(tables.values()), options), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["name"] in ON_SPARK))
 def test_the_spark_engine_keeps_the_rows_and_delta_spark_reads_them(
@@ -128,6 +129,7 @@ def clustered(delta_spark_session: SparkSession, tmp_path: Path) -> Clustered:
     return Clustered(delta_spark_session, tmp_path / "c")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_delta_spark_goes_on_from_our_cubes_and_we_from_its(clustered: Clustered) -> None:
     for start in range(0, 400, 100):
@@ -154,6 +156,7 @@ def test_delta_spark_goes_on_from_our_cubes_and_we_from_its(clustered: Clustered
     assert clustered.spark()["numFilesAdded"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_other_clustering_columns_leave_older_cubes_to_a_full_run(clustered: Clustered) -> None:
     clustered.insert(0, 100)
@@ -170,6 +173,7 @@ def test_other_clustering_columns_leave_older_cubes_to_a_full_run(clustered: Clu
     assert clustered.rows().num_rows == 200
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_delta_spark_takes_a_cube_for_open_that_a_smaller_seal_has_closed(clustered: Clustered) -> None:
     for start in (0, 100):
@@ -183,6 +187,7 @@ def test_delta_spark_takes_a_cube_for_open_that_a_smaller_seal_has_closed(cluste
     assert clustered.rows() == before
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_delta_spark_leaves_cubes_of_our_own_alone(clustered: Clustered) -> None:
     for start in (0, 100):
@@ -198,6 +203,7 @@ def test_delta_spark_leaves_cubes_of_our_own_alone(clustered: Clustered) -> None
     assert clustered.rows() == before
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_delta_spark_accepts_what_purges_and_packing_leave(clustered: Clustered) -> None:
     clustered.sql(

@@ -27,6 +27,8 @@ from delta_maintenance.health.options import HealthOptions
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import SilentProgress
 
+pytestmark = pytest.mark.slow
+
 PAGE = ROOT / "docs" / "operations" / "least-rights.md"
 DAY_MS = 86_400_000
 _POLICY = re.compile(r"^### (.*)\n(?:(?!^#).*\n)*?```json\n((?:.*\n)*?)```", re.MULTILINE)

@@ -17,6 +17,8 @@ from delta_log.log.file_names import commit_key
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 _HOUR_MS = 3_600_000
 
 

@@ -223,6 +223,7 @@ def without_hadoop_checksums(table: Path) -> None:
         checksum.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("policy", ["classic", "v2"])
 def test_delta_spark_reads_every_version_from_the_anchor_on(
@@ -259,6 +260,7 @@ def test_delta_spark_reads_every_version_from_the_anchor_on(
     assert by_delta_spark(delta_spark_session, table, LATEST + 1) == sorted(IDS[LATEST] - {1})
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_delta_spark_reads_our_log_compaction_in_place_of_the_commits(
     tmp_path: Path, delta_spark_session: SparkSession, spark_tables: Callable[[str, Path], None]

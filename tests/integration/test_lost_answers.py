@@ -122,6 +122,7 @@ def copies(wired: Wired) -> list[Request]:
     return [request for request in wired.proxy.seen("PUT") if "x-amz-copy-source" in request.headers]
 
 
+@pytest.mark.slow
 class TestS3:
     @pytest.fixture(params=["s3", "s3_by_s3fs"])
     def s3(self, request: pytest.FixtureRequest) -> Wired:

@@ -21,7 +21,7 @@ from airflow_delta.runners.spark_submit import SparkSubmitRunner
 from delta_log import Table
 from delta_maintenance.contract import JobSpec
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 def runner(monkeypatch: pytest.MonkeyPatch, **conf: str) -> SparkSubmitRunner:

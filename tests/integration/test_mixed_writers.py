@@ -43,10 +43,10 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Site:
     [
         ("local", 4),
         # Until each has deleted, updated and merged.
-        ("local-rewrites", 6),
+        pytest.param("local-rewrites", 6, marks=pytest.mark.slow),
         ("s3", 3),
-        ("s3-half-lock", 3),
-        pytest.param("s3-lock-remap", 2, marks=pytest.mark.spark),
+        pytest.param("s3-half-lock", 3, marks=pytest.mark.slow),
+        pytest.param("s3-lock-remap", 2, marks=[pytest.mark.spark, pytest.mark.slow]),
     ],
 )
 def test_no_row_is_lost_and_no_compaction_to_appends_and_every_version_is_what_was_committed(
@@ -58,6 +58,7 @@ def test_no_row_is_lost_and_no_compaction_to_appends_and_every_version_is_what_w
     print("\n".join(result.lines()))  # noqa: T201 - for `pytest -s`
 
 
+@pytest.mark.slow
 def test_delta_spark_without_a_lock_overwrites_the_commit_of_another_writer(
     s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:

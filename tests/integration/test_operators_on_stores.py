@@ -193,7 +193,16 @@ class Lake:
 
 
 @pytest.mark.parametrize(
-    "conn_type", ["aws", "delta", "google_cloud_platform", "wasb", "adls", "azure", "azure_data_lake"]
+    "conn_type",
+    [
+        "aws",
+        "google_cloud_platform",
+        "wasb",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("delta", "adls", "azure", "azure_data_lake")
+        ),
+    ],
 )
 def test_a_connection_is_enough_for_every_sensor_every_operator_and_the_command_line(
     conn_type: str,
@@ -237,6 +246,7 @@ def test_a_connection_is_enough_for_every_sensor_every_operator_and_the_command_
     assert rows() == before
 
 
+@pytest.mark.slow
 def test_a_principal_whose_secret_is_wrong_is_told_once_and_not_tried_again(
     azure_cloud: AzureCloud,
     make_context: Callable[..., dict[str, Any]],
@@ -261,6 +271,7 @@ def test_a_principal_whose_secret_is_wrong_is_told_once_and_not_tried_again(
     assert "old one" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_token_service_that_is_busy_for_a_while_is_asked_again(
     azure_cloud: AzureCloud,
     make_context: Callable[..., dict[str, Any]],

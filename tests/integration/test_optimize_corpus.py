@@ -158,6 +158,7 @@ def spark_optimised(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) ->
     return dict(zip(tables, run_on_spark("optimize", list(tables.values())), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["name"] in ON_SPARK))
 def test_the_spark_engine_keeps_the_rows(
@@ -169,6 +170,7 @@ def test_the_spark_engine_keeps_the_rows(
     check_with_delta_rs(done.table, entry, corpus)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["name"] in TRACKED_ON_SPARK))
 def test_the_spark_engine_keeps_row_ids_and_commit_versions(

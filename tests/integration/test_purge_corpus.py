@@ -153,6 +153,7 @@ def spark_purged(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> di
     return dict(zip(ON_SPARK, run_on_spark("purge", tables), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(("what", "name"), ON_SPARK)
 def test_a_purge_by_the_spark_engine_keeps_what_that_of_the_local_engine_keeps(
@@ -168,6 +169,7 @@ def test_a_purge_by_the_spark_engine_keeps_what_that_of_the_local_engine_keeps(
         check_with_delta_rs(done.table, entry, corpus)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize(("what", "name"), [case for case in ON_SPARK if case[1] not in NOT_BY_DELTA_SPARK])
 def test_delta_spark_reads_the_same_rows_after_a_purge_by_either_engine(

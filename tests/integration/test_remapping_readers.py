@@ -21,7 +21,7 @@ from delta_maintenance.rewrite.task import RewriteTask
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 class OnSpark(WatchedEngine):

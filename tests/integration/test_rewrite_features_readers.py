@@ -20,7 +20,7 @@ from delta_log.errors import UnsupportedFeature
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 _PROPERTIES = {
     "delta.enableRowTracking": "true",

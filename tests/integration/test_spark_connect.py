@@ -139,6 +139,7 @@ def test_a_rewrite_in_two_jobs_has_the_report_of_one_job(
     assert not [secret for secret in (KEY, "hunter2", TOKEN) if secret in written]
 
 
+@pytest.mark.slow
 def test_a_cancelled_rewrite_stops_and_its_next_try_takes_over_what_is_finished(
     server: SparkConnect, tmp_path: Path
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_cancelled_rewrite_stops_and_its_next_try_takes_over_what_is_finished(
     assert not (table / "_maintenance").exists()
 
 
+@pytest.mark.slow
 def test_a_lost_rewrite_that_has_finished_nothing_fails_and_may_be_tried_again(
     server: SparkConnect, tmp_path: Path
 ) -> None:
@@ -208,6 +210,7 @@ ConnectJobRunner("connect", {}, logging.getLogger()).run(JobSpec.from_json(sys.a
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_by", [signal.SIGTERM, signal.SIGKILL])
 def test_no_task_runs_on_after_a_worker_was_killed(
     server: SparkConnect, tmp_path: Path, killed_by: signal.Signals
@@ -234,6 +237,7 @@ def test_other_operations_run_on_the_server_too(server: SparkConnect, tmp_path: 
     assert (report.error, report.engine) == (None, "spark")
 
 
+@pytest.mark.slow
 def test_the_doctor_tells_that_secrets_would_travel_in_the_clear(
     server: SparkConnect, tmp_path: Path
 ) -> None:
@@ -253,6 +257,7 @@ def test_the_doctor_tells_that_secrets_would_travel_in_the_clear(
     assert TOKEN not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_server_that_is_not_there_is_an_outage_and_a_wrong_token_is_final(server: SparkConnect) -> None:
     rewrite = DetachedRewrite.named("x", "me")
     with (
@@ -268,6 +273,7 @@ def test_a_server_that_is_not_there_is_an_outage_and_a_wrong_token_is_final(serv
     assert "wrong-token" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_refusal_ends_the_run_at_once(tmp_path: Path) -> None:
     report = SparkConnectRunner("connect").submit(spec_of(tmp_path / "none"), KEY, "5" * 32)
     assert isinstance(report, JobReport)
@@ -275,6 +281,7 @@ def test_a_refusal_ends_the_run_at_once(tmp_path: Path) -> None:
     assert (report.error.type, report.error.kind) == ("NotATable", "refused")
 
 
+@pytest.mark.slow
 def test_a_restarted_server_costs_the_bins_that_were_not_finished(
     server: SparkConnect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

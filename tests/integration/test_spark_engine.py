@@ -137,6 +137,7 @@ def every_layout_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     share_every_bin(monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallelism", [None, 2])
 @pytest.mark.usefixtures("every_layout_is_shared")
 def test_several_tasks_share_a_bin_with_a_layout(
@@ -163,6 +164,7 @@ def test_several_tasks_share_a_bin_with_a_layout(
     assert not list(tmp_path.rglob("*.rows"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("every_layout_is_shared")
 def test_a_broken_source_of_a_shared_bin_is_told_and_nothing_is_left(
     spark: SparkSession, tmp_path: Path
@@ -218,6 +220,7 @@ def test_a_bin_that_a_planted_manifest_claims_done_is_done_all_the_same(
     assert not any("forged" in output.key for manifest in manifests for output in manifest.outputs)
 
 
+@pytest.mark.slow
 def test_storage_options_and_the_runs_key_are_in_no_configuration(
     spark: SparkSession, tmp_path: Path
 ) -> None:

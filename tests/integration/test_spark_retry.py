@@ -21,7 +21,7 @@ from delta_maintenance.engine.spark.spark_engine import SparkEngine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 BINS = 2
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from tests.support.runs.vacuum_runs import files_below, run_vacuum
@@ -32,6 +33,8 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport
+
+pytestmark = pytest.mark.slow
 
 _APPENDS, _DELETES, _RESTORES, _CHECKS = 16, 16, 4, 12
 _ROWS = 20

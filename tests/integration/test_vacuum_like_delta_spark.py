@@ -19,6 +19,8 @@ from tests.support.tables.vacuumable_tables import age
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.slow
+
 #: By table: what is different, in the words of the documentation.
 EXPLAINED: Mapping[str, str] = {
     "krs-compacted-log-files-table": "compactions of the log that name a file several times",

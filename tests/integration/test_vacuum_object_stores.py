@@ -53,7 +53,9 @@ def keys(place: Place) -> set[str]:
     return {key for page in pages for key in page.names()}
 
 
-@pytest.mark.parametrize("store", ["s3_place", "gcs_place", "azure_place"])
+@pytest.mark.parametrize(
+    "store", ["s3_place", pytest.param("gcs_place", marks=pytest.mark.slow), "azure_place"]
+)
 def test_what_nothing_needs_goes_from_an_object_store(
     store: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -88,6 +90,7 @@ def test_what_nothing_needs_goes_from_an_object_store(
     assert [commit["operation"] for commit in Table(*place).history(2)] == ["VACUUM END", "VACUUM START"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", ["s3_place", "gcs_place", "azure_place"])
 def test_what_goes_into_quarantine_on_an_object_store_comes_back_whole(
     store: str, request: pytest.FixtureRequest
@@ -123,6 +126,7 @@ def test_what_goes_into_quarantine_on_an_object_store_comes_back_whole(
     assert keys(place) == set()
 
 
+@pytest.mark.slow
 def test_rights_that_cover_half_of_the_files_are_told_with_what_is_gone_and_what_is_left(
     s3_server: S3Server, s3_bucket: str, tmp_path: Path
 ) -> None:

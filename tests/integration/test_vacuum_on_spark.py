@@ -122,6 +122,7 @@ def test_a_directory_of_partitions_is_planned_and_vacuumed_the_same(
     assert Table(str(table)).snapshot().to_arrow().sort_by("id").equals(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -165,6 +166,7 @@ def test_a_bucket_is_planned_and_vacuumed_the_same(
     assert not any("minioadmin" in str(item) for item in spark.conf.getAll.items())
 
 
+@pytest.mark.slow
 def test_what_a_task_meets_keeps_its_name(spark: SparkSession, tmp_path: Path) -> None:
     keys = tmp_path / "keys.arrow"
     SortedKeys.write(keys, pa.chunked_array([], pa.string()))
@@ -175,6 +177,7 @@ def test_what_a_task_meets_keeps_its_name(spark: SparkSession, tmp_path: Path) -
     assert (error.type, error.kind) == ("VacuumRefused", "refused")
 
 
+@pytest.mark.slow
 def test_machines_that_lack_a_library_are_named_before_anything_is_listed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

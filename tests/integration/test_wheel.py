@@ -116,6 +116,7 @@ def test_the_command_line_inspects_a_table(python: Path, table: Path) -> None:
     assert (found["version"], found["numFiles"], found["sizeInBytes"]) == (0, 1, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python_version", ["3.11", "3.12", "3.13"])
 def test_the_documented_installation_beside_a_given_airflow_resolves(
     wheel: Path, tmp_path: Path, python_version: str

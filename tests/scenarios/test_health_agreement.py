@@ -17,7 +17,7 @@ from typing import Any
 import jsonschema
 import pytest
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
-from tests.support.repetition import FACTOR
+from tests.support.repetition import repeated
 from tests.support.schemas import published_schema
 from tests.support.tables.neglected_tables import write_neglected
 
@@ -83,7 +83,7 @@ def test_a_table_of_the_corpus_needs_what_its_operations_do(
 
 
 @pytest.mark.random_tables
-@pytest.mark.parametrize("seed", range(4 * FACTOR))
+@pytest.mark.parametrize("seed", range(repeated(4)))
 def test_a_neglected_table_needs_what_its_operations_do(seed: int, tmp_path: Path) -> None:
     recommended: set[str] = set()
     for number in range(50):

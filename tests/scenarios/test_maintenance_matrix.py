@@ -1,4 +1,4 @@
-"""The cells that `./dev test` runs have every pair, and the table of a run says what was not run."""
+"""The cells that `./dev test slow` runs have every pair, and the table of a run says what was not run."""
 
 from __future__ import annotations
 

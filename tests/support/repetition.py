@@ -1,4 +1,5 @@
-"""How often a test of random input is repeated: few times by `./dev test`, many times by `./dev campaign properties`."""
+"""How often a test of random input is repeated: a fifth as often by `./dev test` as by `./dev test slow`, ten times by
+`./dev campaign properties`."""
 
 from __future__ import annotations
 
@@ -7,10 +8,14 @@ from typing import Any
 
 from hypothesis import settings
 
-#: Each number of repetitions is multiplied by this.
-FACTOR = int(os.environ.get("REPETITIONS", "1"))
+_FACTOR = float(os.environ.get("REPETITIONS", "1"))
+
+
+def repeated(number: int) -> int:
+    """Return how often a test is repeated in this run that `./dev test slow` repeats so many times."""
+    return max(1, round(number * _FACTOR))
 
 
 def examples(number: int, **more: Any) -> settings:
-    """Return hypothesis' settings for a test with so many examples in `./dev test`."""
-    return settings(max_examples=number * FACTOR, **more)
+    """Return hypothesis' settings for a test with so many examples in `./dev test slow`."""
+    return settings(max_examples=repeated(number), **more)

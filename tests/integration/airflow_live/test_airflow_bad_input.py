@@ -11,7 +11,7 @@ from tests.support.tables.small_tables import contents, with_unknown_feature
 
 from live_airflow import LiveAirflow
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.slow, pytest.mark.airflow]
 
 WriteTable = Callable[[str], Path]
 

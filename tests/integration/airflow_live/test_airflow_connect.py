@@ -18,7 +18,7 @@ from tests.support.servers.spark_connect import TOKEN, SparkConnect, running_spa
 
 from live_airflow import LiveAirflow
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark]
 
 WriteTable = Callable[[str], Path]
 DAG_ID = "optimize_on_spark_connect"

@@ -111,6 +111,7 @@ def test_a_retry_after_the_commit_adds_no_version(
     assert event["extra"]["version"] == before + 1, "the try that committed was killed before it could report"
 
 
+@pytest.mark.slow
 def test_a_task_killed_while_its_job_is_at_work_is_tried_again(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:
@@ -130,6 +131,7 @@ def jobs_on(table: Path) -> list[int]:
     return [pid for pid, command in commands if any(str(table) in argument for argument in command or ())]
 
 
+@pytest.mark.slow
 def test_two_manual_runs_in_one_second_each_do_their_own_work(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:
@@ -143,6 +145,7 @@ def test_two_manual_runs_in_one_second_each_do_their_own_work(
     assert versions == {before + 1, before + 2}
 
 
+@pytest.mark.slow
 def test_a_backfill_of_an_older_date_does_its_own_work(airflow: LiveAirflow, write_table: WriteTable) -> None:
     table = write_table("events")
     run(airflow, "optimize", table)
@@ -162,6 +165,7 @@ def test_a_backfill_of_an_older_date_does_its_own_work(airflow: LiveAirflow, wri
     assert version_of(table) == before + 1
 
 
+@pytest.mark.slow
 def test_clearing_a_succeeded_task_does_it_again(airflow: LiveAirflow, write_table: WriteTable) -> None:
     table = write_table("events")
     run_id = run(airflow, "optimize", table)

@@ -16,7 +16,7 @@ from airflow_delta.links import TableLink, TablePageLink
 from airflow_delta.monitoring.record import table_id
 from live_airflow import LiveAirflow
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.slow, pytest.mark.airflow]
 
 WriteTable = Callable[[str], Path]
 MANY = "maintain_many_tables"

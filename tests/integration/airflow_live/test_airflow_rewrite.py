@@ -14,7 +14,7 @@ from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, m
 from delta_log import Table
 from live_airflow import LiveAirflow
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.slow, pytest.mark.airflow]
 
 WriteTable = Callable[[str], Path]
 

@@ -19,7 +19,7 @@ from tests.support.servers.s3 import S3Server
 
 from live_airflow import LiveAirflow
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.slow, pytest.mark.airflow]
 
 _DAG_ID = "uses_secrets"
 _FERNET_TOKENS = (b"gAAAAA", b'"gAAAAA')

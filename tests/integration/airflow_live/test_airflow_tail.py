@@ -52,6 +52,7 @@ def append(table: Path, rows: int = 2) -> None:
     write_deltalake(str(table), pa.table({"id": list(range(rows))}), mode="append")
 
 
+@pytest.mark.slow
 def test_every_data_version_wakes_its_dag_though_the_triggerer_is_killed_and_the_dag_paused(
     airflow: LiveAirflow, tailed_tables: dict[str, TailedTable]
 ) -> None:
@@ -129,6 +130,7 @@ def _asset_state(airflow: LiveAirflow, name: str) -> list[Any]:
     return next(iter(value for value in stored.values() if isinstance(value, list)), [])
 
 
+@pytest.mark.slow
 def test_the_example_that_waits_goes_on_where_the_run_before_left_off_though_the_triggerer_is_killed(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:
@@ -153,6 +155,7 @@ def test_the_example_that_waits_goes_on_where_the_run_before_left_off_though_the
     assert airflow.xcom(dag_id, second, "load")[0] == 4
 
 
+@pytest.mark.slow
 def test_a_first_run_that_is_rescheduled_sees_what_came_between_two_looks(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:
@@ -166,6 +169,7 @@ def test_a_first_run_that_is_rescheduled_sees_what_came_between_two_looks(
     assert airflow.xcom(dag_id, run, task_id)["firstVersion"] == 3
 
 
+@pytest.mark.slow
 def test_a_sensor_that_is_deferred_holds_no_slot_and_keeps_to_its_timeouts(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:
@@ -210,6 +214,7 @@ def deleted_shares(table: Path) -> dict[str | None, float]:
     return {one.partition["part"]: one.ratio for one in partitions}
 
 
+@pytest.mark.slow
 def test_deleted_rows_start_the_example_that_purges_them_once(
     airflow: LiveAirflow, watched_tables: dict[str, Path], delta_spark_session: SparkSession
 ) -> None:

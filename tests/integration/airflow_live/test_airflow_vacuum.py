@@ -38,6 +38,7 @@ def test_what_was_approved_is_deleted(airflow: LiveAirflow, write_table: WriteTa
     assert before - files_below(table) == {"one.parquet", "two.parquet"}
 
 
+@pytest.mark.slow
 def test_no_person_is_asked_where_there_is_nothing_to_delete(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:
@@ -49,6 +50,7 @@ def test_no_person_is_asked_where_there_is_nothing_to_delete(
     assert states == {"plan": "success", "approve": "skipped", "vacuum": "skipped"}
 
 
+@pytest.mark.slow
 def test_a_plan_that_has_grown_since_is_not_carried_out(
     airflow: LiveAirflow, write_table: WriteTable
 ) -> None:

@@ -1,6 +1,6 @@
 """Operators, ways of running and situations on a real Airflow: nothing is lost, done twice, or left at work.
 
-The cells of a situation run side by side. ``./dev test`` runs a pairwise selection of them, ``./dev test-matrix`` all.
+The cells of a situation run side by side. ``./dev test slow`` runs a pairwise selection of them, ``./dev test-matrix`` all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.support.tables.vacuumable_tables import old_file
 from delta_log import Table
 from live_airflow import LiveAirflow
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark]
 
 CELLS = cells_of_run()
 _SECONDS = 240

@@ -26,7 +26,7 @@ from live_airflow import LiveAirflow
 if TYPE_CHECKING:
     from playwright.sync_api import Page, ViewportSize
 
-pytestmark = pytest.mark.airflow
+pytestmark = [pytest.mark.slow, pytest.mark.airflow]
 
 PAGE = "/plugin/delta-tables"
 #: By what happens to the tables after the evening, their names.

@@ -228,6 +228,7 @@ def test_a_user_who_may_starts_the_maintenance_of_a_table(visit: Visit, lakehous
     assert (done["run_id"], done["status"]) == (run_id, "committed")
 
 
+@pytest.mark.slow
 def test_each_kind_of_table_is_shown_with_its_features(lakehouse: Lakehouse, corpus: Corpus) -> None:
     expected = {
         "column_mapping": "columnMapping",
@@ -267,6 +268,7 @@ def test_a_table_that_only_a_watcher_looks_at_is_known(visit: Visit, lakehouse: 
         ).wait_for()
 
 
+@pytest.mark.slow
 def test_a_first_view_takes_few_requests_and_bytes(visit: Visit) -> None:
     answers: list[Response] = []
     with visit(PAGE, answers=answers) as page:
@@ -297,6 +299,7 @@ def test_the_counts_by_status_are_those_of_all_tables_and_failed_runs_stand_apar
         assert [text.split() for text in apart.all_inner_texts()] == [[str(failing), "Failed", "run"]]
 
 
+@pytest.mark.slow
 def test_the_figures_are_explained_to_those_who_point_who_type_and_who_listen(visit: Visit) -> None:
     with visit(PAGE) as page:
         tail = page.get_by_role("button", name=re.compile("^Log tail"))
@@ -323,6 +326,7 @@ def test_a_stranger_sees_no_table_in_any_view(visit: Visit, lakehouse: Lakehouse
         assert answer.status == 403
 
 
+@pytest.mark.slow
 def test_the_page_is_read_on_a_phone_without_moving_it_sideways(
     visit: Visit, tmp_path: Path, lakehouse: Lakehouse
 ) -> None:
@@ -337,6 +341,7 @@ def test_the_page_is_read_on_a_phone_without_moving_it_sideways(
             assert wide <= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("user", "scheme"), [("admin", "light"), ("vera", "dark")])
 def test_admins_and_viewers_see_every_view_and_axe_finds_no_fault_in_it(
     visit: Visit, lakehouse: Lakehouse, ui_sources: Path, user: str, scheme: str
@@ -371,6 +376,7 @@ def test_a_hostile_name_is_shown_as_text(visit: Visit, lakehouse: Lakehouse) -> 
         assert page.locator("main b").count() == 0
 
 
+@pytest.mark.slow
 def test_everything_is_reached_with_the_keyboard(visit: Visit) -> None:
     with visit(PAGE) as page:
         page.get_by_role("table").wait_for()

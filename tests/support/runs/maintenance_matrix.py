@@ -1,4 +1,4 @@
-"""The matrix of operators, ways of running and situations: which cells there are, which do not apply, and which ones `./dev test` runs.
+"""The matrix of operators, ways of running and situations: which cells there are and apply, and which ones `./dev test slow` runs.
 
 ``tests/integration/airflow_matrix`` runs the cells on a real Airflow.
 """
