@@ -124,7 +124,7 @@ _JOB = """
 import json, sys, time
 marks = [time.time()]
 def mark(): marks.append(time.time())
-from delta_maintenance.fast_start import start_fast
+from delta_maintenance.process.fast_start import start_fast
 start_fast()
 import pyarrow.parquet
 mark()

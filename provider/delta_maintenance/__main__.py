@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from delta_maintenance.process_exit import run_and_exit
-from delta_maintenance.requirements import missing_here
+from delta_maintenance.process.process_exit import run_and_exit
+from delta_maintenance.process.requirements import missing_here
 
 
 def run() -> NoReturn:

@@ -12,8 +12,8 @@ import pytest
 from pyspark import cloudpickle
 
 import delta_maintenance
-from delta_maintenance.bundle import PACKAGES, build_bundle
 from delta_maintenance.engine.spark.cluster_check import _probe
+from delta_maintenance.process.bundle import PACKAGES, build_bundle
 
 pytestmark = pytest.mark.slow
 

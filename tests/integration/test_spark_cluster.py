@@ -17,12 +17,12 @@ from tests.support.tables.small_tables import write_days
 
 import delta_maintenance
 from delta_log import Table
-from delta_maintenance.bundle import PACKAGES
 from delta_maintenance.engine.spark.cluster_check import check_cluster
 from delta_maintenance.engine.spark.spark_engine import SparkEngine
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.planner import plan_optimize
 from delta_maintenance.optimize.tasks import tasks_of
+from delta_maintenance.process.bundle import PACKAGES
 from delta_maintenance.progress import SilentProgress
 from delta_maintenance.rewrite.task import BinManifest, RewriteTask
 

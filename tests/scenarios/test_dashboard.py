@@ -14,8 +14,7 @@ from tests.support import ROOT
 from tests.support.records import health_document
 from tests.support.runs.metrics_backend import Recorder
 
-from airflow_delta.monitoring.record import table_id
-from airflow_delta.monitoring.urgency import STATUS_NUMBERS
+from airflow_delta.monitoring.record import STATUS_NUMBERS, table_id
 from airflow_delta.operators.reporting.stats import FIGURES, count
 from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_health, gauge_report
 from delta_maintenance.contract import STATUSES, JobReport

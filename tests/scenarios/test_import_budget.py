@@ -55,7 +55,7 @@ OURS = {
     "delta_log.tail",
     "delta_log.transaction",
     "delta_log.upkeep",
-    "delta_maintenance.bundle",
+    "delta_maintenance.process.bundle",
     "delta_maintenance.engine.local",
     "delta_maintenance.engine.spark.spark_engine",
     "delta_maintenance.engine.spark.session",
@@ -208,7 +208,7 @@ def succeed(program: str) -> None:
 def test_what_others_load_after_us_finds_pandas() -> None:
     succeed("""
 import os, sys
-from delta_maintenance.fast_start import start_fast
+from delta_maintenance.process.fast_start import start_fast
 before = dict(os.environ)
 start_fast()
 import pyarrow as pa
@@ -223,7 +223,7 @@ assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
 
 def test_pandas_and_dateutil_work_as_ever_where_they_are_loaded_later() -> None:
     succeed("""
-from delta_maintenance.fast_start import start_fast
+from delta_maintenance.process.fast_start import start_fast
 start_fast()
 import pandas, pyarrow as pa
 from dateutil.relativedelta import relativedelta
@@ -239,7 +239,7 @@ def test_arrow_takes_memory_from_the_c_library_unless_the_user_says_otherwise(
     if by_user is not None:
         monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", by_user)
     succeed(f"""
-from delta_maintenance.fast_start import start_fast
+from delta_maintenance.process.fast_start import start_fast
 start_fast()
 import pyarrow as pa
 assert pa.default_memory_pool().backend_name == "{allocator}"
@@ -249,7 +249,7 @@ assert pa.default_memory_pool().backend_name == "{allocator}"
 def test_a_program_that_has_pandas_keeps_it() -> None:
     succeed("""
 import pandas
-from delta_maintenance.fast_start import start_fast
+from delta_maintenance.process.fast_start import start_fast
 start_fast()
 import pyarrow as pa
 assert pa.array(pandas.Series([1.0, float("nan")])).null_count == 1
@@ -263,7 +263,7 @@ def test_only_a_worker_of_a_spark_application_of_ours_goes_without_pandas(
     succeed(f"""
 import os, sys
 import pyarrow as pa
-from delta_maintenance.fast_start import OWN_WORKERS_VARIABLE, prepare_spark_worker
+from delta_maintenance.process.fast_start import OWN_WORKERS_VARIABLE, prepare_spark_worker
 os.environ[OWN_WORKERS_VARIABLE] = {variable!r}
 prepare_spark_worker()
 assert pa.array([1, None]).to_pylist() == [1, None]

@@ -15,6 +15,7 @@ import tomllib
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from tests.support import ROOT
+from tests.support.checks.private_parts import private_parts
 
 from delta_log.version import VERSION
 
@@ -83,6 +84,19 @@ def test_no_modules_import_each_other() -> None:
     graph = grimp.build_graph(*_PACKAGES, cache_dir=None)
     imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     TopologicalSorter(imports).prepare()  # a cycle is a CycleError, which names its modules
+
+
+def test_what_libraries_have_not_promised_is_used_where_a_table_says_why() -> None:
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| module | part |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^ *\| `([\w.]+)` \| (.+?) \|", table, re.MULTILINE)
+    said = {(module, name) for module, names in rows for name in re.findall(r"`([\w.]+)`", names)}
+    assert private_parts(ROOT / "provider") == said
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in (ROOT / "provider").rglob("*.py")}))
+def test_a_folder_has_no_more_modules_than_a_person_can_hold(folder: Path) -> None:
+    modules = [path for path in folder.glob("*.py") if not path.name.startswith("__")]
+    assert len(modules) <= 12
 
 
 @pytest.mark.parametrize("requirement", requirements(), ids=str)

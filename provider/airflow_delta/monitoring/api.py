@@ -10,30 +10,55 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
 from importlib.resources import files
 from typing import Annotated, Literal
 from weakref import WeakKeyDictionary
 
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_asset, requires_authenticated
 from airflow.configuration import conf
+from airflow.utils.session import create_session
 from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.orm import Session
 
 from airflow_delta.monitoring import answers
-from airflow_delta.monitoring.access import (
-    AUTHENTICATED,
-    MAY_READ_ASSETS,
-    maintenance_dag,
-    metadata_session,
-    readable_dags,
-)
 from airflow_delta.monitoring.fleet import FleetQuery, page_of, row_of, source_of
 from airflow_delta.monitoring.fleet_cache import Fleet, FleetCache
 from airflow_delta.monitoring.metadata_queries import MetadataQueries
 from airflow_delta.monitoring.record import DEFAULT_DAYS, RUN, Source, table_id
 from airflow_delta.monitoring.table_view import run_line, run_view, table_view
+
+#: Refuses a caller without a token of this Airflow.
+AUTHENTICATED = Depends(requires_authenticated())
+#: Refuses a caller who may not see assets.
+MAY_READ_ASSETS = Depends(requires_access_asset("GET"))
+
+
+def readable_dags(user: GetUserDep) -> Callable[[str], bool]:
+    """Whether a DAG is one that the caller may read. Airflow shows the events of other DAGs to no caller either."""
+    dag_ids = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    return dag_ids.__contains__
+
+
+def maintenance_dag(user: GetUserDep) -> str | None:
+    """The DAG of the setting ``maintenance_dag``, if the caller may start it."""
+    dag_id = (conf.get("delta", "maintenance_dag", fallback=None) or "").strip()
+    if not dag_id:
+        return None
+    may_start = get_auth_manager().is_authorized_dag(
+        method="POST", access_entity=DagAccessEntity.RUN, details=DagDetails(id=dag_id), user=user
+    )
+    return dag_id if may_start else None
+
+
+def metadata_session() -> Iterator[Session]:
+    with create_session(scoped=False) as session:
+        yield session
+
 
 _LOG = logging.getLogger(__name__)
 #: Most tables of one answer.

@@ -6,13 +6,20 @@ Pure functions of records. A member that a record lacks, or that is not of its k
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from airflow_delta.monitoring.failures import GONE, could_not_open, error_type, is_open
-from airflow_delta.monitoring.readings import WITHOUT_CHANGE, newest_reading
+from airflow_delta.monitoring.readings import (
+    GONE,
+    WITHOUT_CHANGE,
+    could_not_open,
+    error_type,
+    is_open,
+    newest_reading,
+)
 from airflow_delta.monitoring.record import HEALTH, SIGHT, Record, Source, table_id
 from delta_log.printable import printable
 
@@ -388,3 +395,25 @@ def shown(value: str) -> str:
     """A text of a record without characters that do not show or turn the direction of writing, and not endless."""
     safe = printable(value)
     return safe if len(safe) <= MAX_TEXT else f"{safe[: MAX_TEXT - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRecord:
+    """An entry of a state store that has the key of a record, and is none."""
+
+    time_ms: int
+    source: Source
+    why: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReportedState:
+    """It never changes; with news comes another one, whose tables without news are the same objects.
+
+    :param tables: records by :func:`~airflow_delta.monitoring.record.table_id`.
+    :param dags: DAGs that have reported of a table.
+    """
+
+    tables: Mapping[str, TableRecords] = field(default_factory=dict)
+    broken: Sequence[BrokenRecord] = ()
+    dags: frozenset[str] = frozenset()

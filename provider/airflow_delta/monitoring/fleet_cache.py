@@ -12,8 +12,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from airflow_delta.monitoring.fleet import FleetQuery, TableRecords, counts_of, matching, ordered, row_for
-from airflow_delta.monitoring.reported_state import ReportedState
+from airflow_delta.monitoring.fleet import (
+    FleetQuery,
+    ReportedState,
+    TableRecords,
+    counts_of,
+    matching,
+    ordered,
+    row_for,
+)
 
 #: Fleets of readers who may read different DAGs, and rows of one table for such readers. Beyond it they are made anew.
 _MOST = 64

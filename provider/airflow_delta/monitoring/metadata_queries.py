@@ -29,10 +29,17 @@ import msgspec
 from airflow.models.task_state_store import TaskStateStoreModel
 from sqlalchemy import func, select
 
-from airflow_delta.monitoring.fleet import TableRecords, TrendPoint, Watch, shown
-from airflow_delta.monitoring.record import ForeignRecord, Record, Source, read_record, table_id
-from airflow_delta.monitoring.record_header import KEY_PREFIX, RecordHeader, read_key
-from airflow_delta.monitoring.reported_state import BrokenRecord, ReportedState
+from airflow_delta.monitoring.fleet import BrokenRecord, ReportedState, TableRecords, TrendPoint, Watch, shown
+from airflow_delta.monitoring.record import (
+    KEY_PREFIX,
+    ForeignRecord,
+    Record,
+    RecordHeader,
+    Source,
+    read_key,
+    read_record,
+    table_id,
+)
 from airflow_delta.monitoring.watched_tables import WatchedTables
 
 if TYPE_CHECKING:

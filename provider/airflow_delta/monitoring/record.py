@@ -1,6 +1,6 @@
 """The record that a task leaves of a run or of a reading of health, and how it is read again.
 
-A record is the value of an entry in the state store of its task instance; its key is a :mod:`~airflow_delta.monitoring.record_header`.
+A record is the value of an entry in the state store of its task instance; its key is a :mod:`~airflow_delta.monitoring.record`.
 
 A record holds at most :data:`MAX_RECORD_BYTES` as JSON. A report or document that is larger loses its longest members, and
 ``left_out`` names them; the facts of a reading lose their lists first. DAG files import this module.
@@ -9,9 +9,10 @@ A record holds at most :data:`MAX_RECORD_BYTES` as JSON. A report or document th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -165,3 +166,46 @@ def read_record(raw: Any, source: Source, time_ms: int, number: int = 0) -> Reco
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, list):
         yield from (held for held in value if isinstance(held, str))
+
+
+KEY_PREFIX = "delta_record."
+_KEY = re.compile(r"delta_record\.(\d+)\.([0-9a-f]{24})\.([\w-]+)(!?)\.(\d*)\.(\d*)")
+
+
+class RecordHeader(NamedTuple):
+    """
+    :param table: digest of the table's address, see :func:`~airflow_delta.monitoring.record.table_id`; empty: the key is not of this
+        release, so the value has to say what it is.
+    :param num_files: figure of a reading of health; ``None``: the record is no reading, or lacks the figure.
+    :param small_files: like `num_files`, the files that OPTIMIZE would merge.
+    """
+
+    try_number: int
+    table: str
+    operation: str
+    has_failed: bool
+    num_files: int | None
+    small_files: int | None
+
+
+def key_of(record: Record, try_number: int) -> str:
+    figures = ["", ""]
+    if record.kind == HEALTH:
+        facts = record.body.get("facts") or {}
+        found = (facts.get("numFiles"), (facts.get("optimize") or {}).get("numFilesToMerge"))
+        figures = ["" if one is None else str(one) for one in found]
+    operation = f"{record.operation}!" if record.has_failed else record.operation
+    return f"{KEY_PREFIX}{try_number}.{table_id(record.table)}.{operation}.{'.'.join(figures)}"
+
+
+def read_key(key: str) -> RecordHeader:
+    found = _KEY.fullmatch(key)
+    if found is None:
+        return RecordHeader(0, "", key, False, None, None)
+    number, table, operation, failed, *figures = found.groups()
+    files, small = (int(one) if one else None for one in figures)
+    return RecordHeader(int(number), table, operation, bool(failed), files, small)
+
+
+#: Part of the metrics' contract: alerts compare with these numbers.
+STATUS_NUMBERS: Mapping[str, int] = {"healthy": 0, "unsupported": 1, "attention": 2, "critical": 3}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseNotifier
 
 from airflow_delta.monitoring.fleet import objects, shown, text
-from airflow_delta.monitoring.urgency import STATUS_NUMBERS
+from airflow_delta.monitoring.record import STATUS_NUMBERS
 from airflow_delta.notifications.memory import Memory
 from airflow_delta.notifications.sending import Send, as_list, send
 

@@ -17,12 +17,12 @@ from airflow.sdk.configuration import conf
 from airflow_delta.monitoring.record import (
     DEFAULT_DAYS,
     Source,
+    key_of,
     read_record,
     record_of_health,
     record_of_report,
     record_of_sight,
 )
-from airflow_delta.monitoring.record_header import key_of
 from airflow_delta.runners.task_log import report_lines
 from delta_log.redaction import redact
 from delta_maintenance.contract import ErrorReport, JobReport

@@ -18,8 +18,8 @@ from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_h
 from delta_log.printable import printable
 from delta_log.storage.table_uri import is_name
 from delta_maintenance.errors import error_report
-from delta_maintenance.fast_start import convert_without_pandas
 from delta_maintenance.health.options import HEALTH
+from delta_maintenance.process.fast_start import convert_without_pandas
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

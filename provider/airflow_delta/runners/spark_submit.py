@@ -27,9 +27,9 @@ from airflow_delta.runners.job_output import JobOutput, JobProgress, bounded_lin
 from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobLost, ProgressListener, TaskLog
 from airflow_delta.runners.local import end_process_group, what_ended
 from delta_log.printable import printable
-from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.spark.application import application_name
+from delta_maintenance.process.bundle import build_bundle
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection

@@ -20,7 +20,7 @@ from airflow_delta.operators.monitoring import report_sight
 from airflow_delta.operators.reporting.failure import with_connection
 from airflow_delta.triggers.deferral import deferral_timeout
 from delta_log.printable import printable
-from delta_maintenance.fast_start import convert_without_pandas
+from delta_maintenance.process.fast_start import convert_without_pandas
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

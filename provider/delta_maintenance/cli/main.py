@@ -20,10 +20,10 @@ from delta_log.printable import print_traceback, printable, printable_lines
 from delta_log.redaction import redact, redacted
 from delta_maintenance.cli.arguments import UsageError, make_parser, storage_options
 from delta_maintenance.contract import ErrorReport, JobSpec
-from delta_maintenance.fast_start import start_fast
 from delta_maintenance.job_interface import EXIT_DONE, EXIT_FAILED, ContractError, exit_code_of
 from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import ENGINE
+from delta_maintenance.process.fast_start import start_fast
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from delta_log.storage.schemes import opened_kind, scheme_of
 from delta_log.version import VERSION
 from delta_maintenance.doctor.check import FAILURE, OK, Check, Examination
-from delta_maintenance.requirements import REQUIRED, missing_here
+from delta_maintenance.process.requirements import REQUIRED, missing_here
 
 #: By extra, the package that its storage needs.
 _CLIENTS = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs"}

@@ -6,8 +6,8 @@ from delta_maintenance.doctor.check import OK, WARNING, Check, Examination, fail
 from delta_maintenance.engine.spark.cluster_check import ClusterVersions
 from delta_maintenance.engine.spark.examination import SparkFacts, examine_session
 from delta_maintenance.errors import ClusterIncomplete
+from delta_maintenance.process.requirements import REQUIRED
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.requirements import REQUIRED
 
 _ANSWER, _MACHINES, _ENCRYPTION = "spark.answer", "spark.machines", "spark.encryption"
 

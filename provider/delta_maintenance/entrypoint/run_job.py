@@ -96,7 +96,7 @@ def _prepare(nonce: str | None, *, is_ours: bool) -> None:
     """
     from delta_maintenance.engine.spark.application import is_spark_driver
     from delta_maintenance.entrypoint.job_log import log_to
-    from delta_maintenance.fast_start import start_fast
+    from delta_maintenance.process.fast_start import start_fast
 
     signal.signal(signal.SIGTERM, _terminate)
     log_to(sys.stdout, nonce)
@@ -205,7 +205,7 @@ def _print_report(report: Mapping[str, Any], nonce: str | None) -> int:
 def _missing() -> list[str]:
     if sys.version_info < (3, 10):  # noqa: UP036 - a cluster may have any
         return ["Python 3.10 or newer"]
-    from delta_maintenance.requirements import missing_here
+    from delta_maintenance.process.requirements import missing_here
 
     return missing_here()
 
@@ -318,6 +318,6 @@ def _started(pid: int) -> str | None:
 
 if __name__ == "__main__":
     _find_library()
-    from delta_maintenance.process_exit import run_and_exit
+    from delta_maintenance.process.process_exit import run_and_exit
 
     run_and_exit(main)

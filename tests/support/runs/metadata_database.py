@@ -113,8 +113,7 @@ def entry_of(record: Any, at_ms: int, run: int, key: str | None = None, **source
     :param run: number of the run of the DAG.
     :param key: key of the entry; ``None``: the key of the record.
     """
-    from airflow_delta.monitoring.record import Source, read_record
-    from airflow_delta.monitoring.record_header import key_of
+    from airflow_delta.monitoring.record import Source, key_of, read_record
 
     try_number = source.pop("try_number", 1)
     return {

@@ -38,7 +38,7 @@ def make_context(supervisor: Supervisor) -> Callable[..., dict[str, Any]]:
 
 def reported(context: dict[str, Any]) -> list[dict[str, Any]]:
     """The records that a task has left in its state store, the oldest first."""
-    from airflow_delta.monitoring.record_header import KEY_PREFIX
+    from airflow_delta.monitoring.record import KEY_PREFIX
 
     values = context["task_state_store"].values
     return [json.loads(value) for key, value in values.items() if key.startswith(KEY_PREFIX)]

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.configuration import conf
 
-from airflow_delta.monitoring.record import HEALTH, table_id
-from airflow_delta.monitoring.urgency import STATUS_NUMBERS
+from airflow_delta.monitoring.record import HEALTH, STATUS_NUMBERS, table_id
 from delta_log.storage.table_uri import one_spelling
 from delta_maintenance.contract import JobReport
 from delta_maintenance.contract_json import storable

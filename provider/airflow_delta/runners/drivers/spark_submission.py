@@ -25,7 +25,7 @@ from airflow_delta.runners.job_output import JobOutput
 from airflow_delta.runners.job_runner import JobCannotStart, JobLost
 from airflow_delta.runners.spark_submit import LineSortingHook
 from delta_log.printable import printable_logger
-from delta_maintenance.bundle import build_bundle
+from delta_maintenance.process.bundle import build_bundle
 
 log = printable_logger(__name__)
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from delta_maintenance.engine.connect.sessions import is_connect_address
 from delta_maintenance.errors import ClusterIncomplete
-from delta_maintenance.requirements import OLDEST, REQUIRED
+from delta_maintenance.process.requirements import OLDEST, REQUIRED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +92,7 @@ def _ask_executors(
 
 def _probe(required: Sequence[str]) -> Callable[[], str]:
     # Imported here: every job imports this module, and few make a bundle.
-    from delta_maintenance.bundle import PACKAGES
+    from delta_maintenance.process.bundle import PACKAGES
 
     packages = PACKAGES
 

@@ -109,7 +109,7 @@ def _listing(
     def list_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
-        from delta_maintenance.fast_start import prepare_spark_worker
+        from delta_maintenance.process.fast_start import prepare_spark_worker
 
         prepare_spark_worker()  # before what converts values when it is imported
 

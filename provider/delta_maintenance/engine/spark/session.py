@@ -22,7 +22,7 @@ from delta_maintenance.engine.connect.sessions import is_connect_address, note_s
 from delta_maintenance.engine.spark.application import EMBEDDED_JAVA_OPTIONS, is_spark_driver
 from delta_maintenance.engine.spark.failure import spark_errors
 from delta_maintenance.engine.spark.rewriting_task import Secrets
-from delta_maintenance.fast_start import OWN_WORKERS_VARIABLE
+from delta_maintenance.process.fast_start import OWN_WORKERS_VARIABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -32,7 +32,6 @@ from delta_log.errors import DeltaLogError
 from delta_log.storage.ambient_options import AmbientOptions
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import FileInfo, Storage
-from delta_maintenance.bundle import build_bundle
 from delta_maintenance.contract import ErrorReport, SparkApplication
 from delta_maintenance.engine.connect.detached_rewrite import DetachedRewrite
 from delta_maintenance.engine.connect.server import ConnectServer
@@ -53,6 +52,7 @@ from delta_maintenance.engine.spark.session import (
 from delta_maintenance.engine.spark.sharing.shared_bins import BINS_AT_ONCE, SharedBins, is_shared
 from delta_maintenance.engine.spark.sharing.shuffle import SparkShuffle, small_batches
 from delta_maintenance.errors import OperationFailed, OperationLost, TaskFailed
+from delta_maintenance.process.bundle import build_bundle
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import read_manifest
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey, parsed_text
@@ -414,7 +414,7 @@ def _rewriting(
     def rewrite(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
-        from delta_maintenance.fast_start import prepare_spark_worker
+        from delta_maintenance.process.fast_start import prepare_spark_worker
 
         prepare_spark_worker()  # before what converts values when it is imported
 

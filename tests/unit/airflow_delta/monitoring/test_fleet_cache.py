@@ -5,10 +5,17 @@ from dataclasses import replace
 import pytest
 from tests.support.records import HOUR_MS, NOW_MS, failure, health, newest_of, run
 
-from airflow_delta.monitoring.fleet import SORTS, FleetQuery, TableRecords, matching, ordered, row_for
+from airflow_delta.monitoring.fleet import (
+    SORTS,
+    FleetQuery,
+    ReportedState,
+    TableRecords,
+    matching,
+    ordered,
+    row_for,
+)
 from airflow_delta.monitoring.fleet_cache import FleetCache
 from airflow_delta.monitoring.record import Record, table_id
-from airflow_delta.monitoring.reported_state import ReportedState
 
 EVENTS, ORDERS = "s3://lake/events", "s3://lake/orders"
 

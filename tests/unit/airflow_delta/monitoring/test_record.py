@@ -4,14 +4,18 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.records import HOSTILE, health_document
+from tests.support.records import HOSTILE, failure, health, health_document, run
 
 from airflow_delta.monitoring.record import (
     HEALTH,
     MAX_RECORD_BYTES,
     RUN,
     ForeignRecord,
+    Record,
+    RecordHeader,
     Source,
+    key_of,
+    read_key,
     read_record,
     record_of_health,
     record_of_report,
@@ -125,3 +129,26 @@ def test_a_long_reading_loses_its_lists_and_keeps_its_figures() -> None:
     record = read_record(raw, SOURCE, 5, 1)
     assert (record.left_out, len(json.dumps(raw)) < MAX_RECORD_BYTES) == (("facts.commits",), True)
     assert (record.body["facts"]["numFiles"], record.body["facts"]["partitionsInNeed"]) == (422, [1])
+
+
+TABLE = "s3://lake/events"
+
+
+@pytest.mark.parametrize(
+    ("record", "operation", "has_failed", "figures"),
+    [
+        (health(TABLE), "health", False, (422, 416)),
+        (health(TABLE, numFiles=None, optimize=None), "health", False, (None, None)),
+        (run(TABLE), "optimize", False, (None, None)),
+        (failure(TABLE), "optimize", True, (None, None)),
+    ],
+)
+def test_a_key_says_what_a_record_is_about(
+    record: Record, operation: str, has_failed: bool, figures: tuple[int | None, int | None]
+) -> None:
+    assert read_key(key_of(record, 3)) == RecordHeader(3, table_id(TABLE), operation, has_failed, *figures)
+
+
+@pytest.mark.parametrize("key", ["", "delta_record.", "delta_record.1.s3://lake.optimize..", "delta_run"])
+def test_a_key_of_another_form_names_no_table(key: str) -> None:
+    assert read_key(key).table == ""

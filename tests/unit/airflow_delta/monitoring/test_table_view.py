@@ -5,8 +5,15 @@ import json
 from tests.support.records import HOSTILE, HOUR_MS, NOW_MS, failure, health, health_document, run
 
 from airflow_delta.monitoring.answers import RunView, TableView
-from airflow_delta.monitoring.feature_notes import NOTES, feature_note
-from airflow_delta.monitoring.table_view import MAX_VERSIONS, run_view, safe, table_view, writer_of
+from airflow_delta.monitoring.table_view import (
+    MAX_VERSIONS,
+    NOTES,
+    feature_note,
+    run_view,
+    safe,
+    table_view,
+    writer_of,
+)
 from delta_log.table_config.features import FEATURES
 
 SIZE = {"files_before": 422, "files_after": 12, "bytes_before": 900, "bytes_after": 800}

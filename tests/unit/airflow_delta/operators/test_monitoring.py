@@ -12,8 +12,7 @@ from tests.support.runs.task_context import reported
 from tests.support.tables.written_log import add, write_log
 
 from airflow_delta.assets import MAINTENANCE_ALIAS
-from airflow_delta.monitoring.record import Record, Source, read_record
-from airflow_delta.monitoring.record_header import KEY_PREFIX
+from airflow_delta.monitoring.record import KEY_PREFIX, Record, Source, read_record
 from airflow_delta.operators import DeltaOptimizeOperator, DeltaTableHealthOperator
 from airflow_delta.runners.job_runner import JobError
 from airflow_delta.testing import FakeJobRunner

@@ -96,7 +96,7 @@ def _examining(
     def examine(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
-        from delta_maintenance.fast_start import prepare_spark_worker
+        from delta_maintenance.process.fast_start import prepare_spark_worker
 
         prepare_spark_worker()  # before what converts values when it is imported
 
@@ -119,7 +119,7 @@ def _following(
     def follow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import SparkFiles
 
-        from delta_maintenance.fast_start import prepare_spark_worker
+        from delta_maintenance.process.fast_start import prepare_spark_worker
 
         prepare_spark_worker()  # before what converts values when it is imported
 

@@ -5,7 +5,7 @@ import tomllib
 from tests.support import ROOT
 
 from delta_maintenance.engine.spark.cluster_check import lacking
-from delta_maintenance.requirements import OLDEST, REQUIRED
+from delta_maintenance.process.requirements import OLDEST, REQUIRED
 
 HERE = dict.fromkeys(REQUIRED, "9999.1") | {"python": "3.12.4"}
 

@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import atexit, sys, threading, time
-from delta_maintenance.process_exit import run_and_exit
+from delta_maintenance.process.process_exit import run_and_exit
 
 def work():
     time.sleep(0.2)

@@ -53,7 +53,7 @@ def _bundle() -> bytes:
 
 def _sources() -> Iterator[tuple[str, bytes]]:
     """Yield the module files with their paths in the bundle."""
-    home = Path(__file__).resolve().parents[1]
+    home = Path(__file__).resolve().parents[2]
     if home.is_file():  # we run from a bundle ourselves
         with zipfile.ZipFile(home) as archive:
             for name in archive.namelist():

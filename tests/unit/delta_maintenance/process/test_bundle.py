@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import delta_maintenance
-from delta_maintenance.bundle import PACKAGES, build_bundle
+from delta_maintenance.process.bundle import PACKAGES, build_bundle
 
 HOME = Path(delta_maintenance.__file__).parents[1]
 
@@ -40,7 +40,9 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) 
     for package in PACKAGES:
         shutil.copytree(HOME / package, elsewhere / package)
     (elsewhere / "delta_log" / "old.pyc").write_bytes(b"")
-    program = "import sys; from pathlib import Path; from delta_maintenance.bundle import build_bundle; "
+    program = (
+        "import sys; from pathlib import Path; from delta_maintenance.process.bundle import build_bundle; "
+    )
     other = Path(run(f"{program} print(build_bundle(Path({str(tmp_path / 'there')!r})))", elsewhere))
     assert other.name == bundle.name
     assert other.read_bytes() == bundle.read_bytes()
@@ -48,7 +50,7 @@ def test_the_same_sources_give_the_same_bytes_wherever_they_are(tmp_path: Path) 
 
 def name_built_by(library: Path, directory: Path) -> str:
     """The name of the bundle that these sources build."""
-    program = "from pathlib import Path; from delta_maintenance.bundle import build_bundle; "
+    program = "from pathlib import Path; from delta_maintenance.process.bundle import build_bundle; "
     return run(f"{program} print(build_bundle(Path({str(directory)!r})).name)", library)
 
 
