@@ -253,6 +253,24 @@ def test_a_module_or_object_that_a_page_names_is_there(page: str, name: str) -> 
         return
 
 
+def test_a_docstring_names_other_modules_by_their_names() -> None:
+    home = ROOT / "provider"
+    paths = {
+        ".".join(path.relative_to(home).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in home.rglob("*.py")
+    }
+    named = [
+        (own, name)
+        for own, path in paths.items()
+        for name in re.findall(r":mod:`~?([\w.]+)`", path.read_text())
+    ]
+    ours = tuple(name for name in paths if "." not in name)
+    wrong = [
+        (own, name) for own, name in named if name.startswith(ours) and (name not in paths or name == own)
+    ]
+    assert wrong == [("delta_log", "delta_log")]  # the example of an import
+
+
 @pytest.mark.parametrize("package", ["delta_log", "delta_maintenance", "airflow_delta"])
 def test_the_architecture_lists_every_package(package: str) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()

@@ -1,7 +1,7 @@
-"""What tasks tell about tables, and the page *Delta tables* of Airflow's UI that shows it.
+"""What tasks report of tables, and the page *Delta tables* of Airflow's UI that shows it.
 
-* :mod:`~airflow_delta.monitoring.record` is what a task sends: one event of one asset for each run and each reading of health.
-* :mod:`~airflow_delta.monitoring.feed` reads these events from Airflow's metadata database, in the API server.
+* :mod:`~airflow_delta.monitoring.record` is what a task reports: one entry of its state store for each run and each reading of health.
+* :mod:`~airflow_delta.monitoring.metadata_queries` reads these entries from Airflow's metadata database, in the API server.
 * :mod:`~airflow_delta.monitoring.fleet` and :mod:`~airflow_delta.monitoring.table_view` are pure functions from records to what
   is shown.
 * :mod:`~airflow_delta.monitoring.api` serves it as JSON, and :mod:`~airflow_delta.monitoring.plugin` adds API and page to Airflow.

@@ -1,6 +1,6 @@
 """The record that a task leaves of a run or of a reading of health, and how it is read again.
 
-A record is the value of an entry in the state store of its task instance; its key is a :mod:`~airflow_delta.monitoring.record`.
+A record is the value of an entry in the state store of its task instance; the key of the entry is a :class:`RecordHeader`.
 
 A record holds at most :data:`MAX_RECORD_BYTES` as JSON. A report or document that is larger loses its longest members, and
 ``left_out`` names them; the facts of a reading lose their lists first. DAG files import this module.

@@ -33,11 +33,10 @@ from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, RewriteTask
 #: The memory of the process for its libraries and for encoded parts that wait; and the memory of a thread: a decoded row group, the
 #: encoded one, and what Arrow keeps.
 PROCESS_BYTES, THREAD_BYTES = 256 << 20, 192 << 20
-_MAX_BINS = 8
-#: Small bins of a store are those whose sources take no more bytes together. Decoded, they take several times as much memory.
-_SMALL_BINS_BYTES = 32 << 20
-#: Bins of any size.
-_MAX_LARGE_BINS = 2
+#: The most small bins of a store at once, and the most bytes of their sources together. Decoded, they take several times as much memory.
+_MAX_SMALL_BINS, _SMALL_BINS_BYTES = 8, 32 << 20
+#: The most bins of any size at once.
+_MAX_BINS = 2
 
 #: The number of bytes that were read of a source, or how its bin ended.
 _Outcome = int | BinResult
@@ -105,10 +104,10 @@ class LocalEngine:
 
 def has_capacity(running: Collection[RewriteTask], task: RewriteTask) -> bool:
     """Tell whether a task can begin beside those that run."""
-    if len(running) < _MAX_LARGE_BINS:
+    if len(running) < _MAX_BINS:
         return True
     return (
-        len(running) < _MAX_BINS
+        len(running) < _MAX_SMALL_BINS
         and not any(is_on_disk(other.table_uri) for other in (task, *running))
         and sum(other.bytes_in for other in running) + task.bytes_in <= _SMALL_BINS_BYTES
     )
@@ -126,7 +125,7 @@ class ConcurrentBins:
         self.outcomes: queue.SimpleQueue[tuple[str, _Outcome]] = queue.SimpleQueue()
         self._storage, self._run_key = storage, run_key
         self._segments = SegmentPool(threads, row_memory)
-        self._pool = ThreadPoolExecutor(_MAX_BINS)
+        self._pool = ThreadPoolExecutor(_MAX_SMALL_BINS)
         self._given_up = threading.Event()
         self._finished: dict[str, frozenset[str]] = {}
         self._listing = threading.Lock()

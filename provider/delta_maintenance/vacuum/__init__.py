@@ -12,8 +12,7 @@ A vacuum runs through these modules, in this order:
    (:mod:`~delta_maintenance.vacuum.independent_replay`). Then :mod:`~delta_maintenance.vacuum.deletion` deletes in batches, and
    :mod:`~delta_maintenance.vacuum.quarantine` keeps copies if asked to. At the end
    :mod:`~delta_maintenance.vacuum.presence_check` checks that every live file is still there.
-5. :mod:`~delta_maintenance.vacuum.housekeeping` deletes old quarantines and the temporary files of killed processes
-   (:mod:`~delta_maintenance.vacuum.housekeeping`).
+5. :mod:`~delta_maintenance.vacuum.housekeeping` deletes old quarantines and the temporary files of killed processes.
 
 :mod:`~delta_maintenance.vacuum.quarantine.restoration` is the operation of its own that brings files back from quarantine.
 """

@@ -1,6 +1,6 @@
 """The row map of a bin with a layout: a file that tells where each row of the sources went.
 
-Without a layout, rows keep their order, and their places follow from counts (:mod:`delta_maintenance.rewrite.manifest.row_map`). A
+Without a layout, rows keep their order, and their places follow from counts (:class:`SourceRows`). A
 layout moves them. So that deletions by others can be carried over to the new files, the task then leaves a file beside the
 manifest: for each row of the new files, in their order, its number among the live rows of the sources, little-endian. A number
 takes 4 bytes, or 8 if the sources have more than 2³² rows.
