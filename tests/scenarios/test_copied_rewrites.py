@@ -25,9 +25,9 @@ from tests.support.tables.written_log import add, write_log
 from delta_log import Table
 from delta_log.errors import DeltaLogError
 from delta_maintenance.errors import TaskFailed
-from delta_maintenance.rewrite.copy.copy_rules import LARGE_ROWS
 from delta_maintenance.rewrite.encode.writer_notes import CODEC_KEY
 from delta_maintenance.rewrite.encode.writer_settings import CODEC_PROPERTY
+from delta_maintenance.rewrite.limits import LARGE_ROWS
 
 
 def rows(first: int, count: int = 50) -> pa.Table:

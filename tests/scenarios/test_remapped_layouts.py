@@ -221,7 +221,7 @@ def test_many_rows_need_longer_numbers_and_are_read_in_blocks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(row_map, "_SHORT", row_map._LONG)
-    monkeypatch.setattr(row_map, "_BLOCK_BYTES", 24)
+    monkeypatch.setattr(row_map, "ROW_MAP_BLOCK_BYTES", 24)
     table = write(tmp_path / "t")
     key = min(keys(table))
     deleted = set(range(first_ids(table)[key] + 10, first_ids(table)[key] + 20))

@@ -26,8 +26,9 @@ from delta_maintenance.engine.engine import BinResult, is_too_late
 from delta_maintenance.errors import TaskFailed, error_report, log_failure
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.rewrite.bin import rewrite_bin
+from delta_maintenance.rewrite.limits import SORTED_ROWS_BYTES
 from delta_maintenance.rewrite.manifest.manifest_file import RunKey
-from delta_maintenance.rewrite.read.segment_pool import ROW_BYTES, RowMemory, SegmentPool
+from delta_maintenance.rewrite.read.segment_pool import RowMemory, SegmentPool
 from delta_maintenance.rewrite.task import MANIFEST_DIRECTORY, RewriteTask
 
 #: The memory of the process for its libraries and for encoded parts that wait; and the memory of a thread: a decoded row group, the
@@ -79,7 +80,7 @@ class LocalEngine:
             return
         storage = self._opened(waiting[0].table_uri, self._storage_options)
         # Rows that layouts sort.
-        row_memory = RowMemory(min(ROW_BYTES, self._memory_limit_bytes // 4))
+        row_memory = RowMemory(min(SORTED_ROWS_BYTES, self._memory_limit_bytes // 4))
         running: dict[str, RewriteTask] = {}
         with ConcurrentBins(storage, run_key, self.num_threads, row_memory) as bins:
             while waiting or running:

@@ -36,6 +36,7 @@ from delta_log.storage.opening import is_on_disk
 from delta_log.storage.storage import Storage
 from delta_maintenance.errors import ManifestReplaced, NewerManifest, RewriteMismatch
 from delta_maintenance.rewrite.bin_context import BinContext
+from delta_maintenance.rewrite.limits import MANIFESTS_AT_ONCE
 from delta_maintenance.rewrite.manifest.manifest_file import BIN_ID, MAX_BYTES, RunKey, sealed, unsealed
 from delta_maintenance.rewrite.output_files import Outputs, write_outputs
 from delta_maintenance.rewrite.part_feed import OnProgress
@@ -46,8 +47,6 @@ from delta_maintenance.rewrite.verify.bounds_check import BoundsCheck
 _SUFFIX = ".json"
 #: How often a foreign file at the place of our manifest is removed. Another try leaves a file there once, at most.
 _ATTEMPTS = 10
-#: Manifests may be large, so few are read at once.
-_READ_AT_ONCE = 8
 
 
 def manifest_key(run_id: str, bin_id: str) -> str:
@@ -282,7 +281,9 @@ def manifests_of(storage: Storage, run_key: RunKey, run_id: str) -> tuple[list[B
 
 def _read(storage: Storage, keys: Sequence[str]) -> Iterator[bytes]:
     """Yield the first bytes of each file, in order. A file that is longer than any manifest is not read to its end."""
-    return map_ordered(partial(_content, storage), keys, min(storage.concurrency, _READ_AT_ONCE, len(keys)))
+    return map_ordered(
+        partial(_content, storage), keys, min(storage.concurrency, MANIFESTS_AT_ONCE, len(keys))
+    )
 
 
 def _content(storage: Storage, key: str) -> bytes:

@@ -32,6 +32,7 @@ from delta_maintenance.rewrite.copy.copied_stats import NewFileStats
 from delta_maintenance.rewrite.encode.encoded_part import EncodedPart, PartEncoder
 from delta_maintenance.rewrite.encode.writer_notes import own_notes, spark_metadata
 from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
+from delta_maintenance.rewrite.limits import LITTLE_BIN_BYTES
 from delta_maintenance.rewrite.manifest.row_map import RowMapWriter
 from delta_maintenance.rewrite.part_feed import OnProgress, PartWork, work_of
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool
@@ -41,8 +42,6 @@ from delta_maintenance.rewrite.sort.shuffled_file import ReceivedFile
 from delta_maintenance.rewrite.task import OutputFile, RewriteTask, RowMap
 from parquet_parts.assembled_file import AssembledFile
 
-#: Encoding so few bytes takes less time than another thread needs to begin.
-_LITTLE_BYTES = 1 << 20
 #: Of a name in a file system, and of a key in an object store.
 _LONGEST_NAME_BYTES, _LONGEST_KEY_BYTES = 255, 1_024
 
@@ -165,7 +164,7 @@ def _encoded_or_scanned(context: BinContext, work: PartWork, *, hashes_rows: boo
 def _is_little(task: RewriteTask, work: PartWork) -> bool:
     if work.copied is not None:
         return task.verify != "full" and task.rewrite != "auto"
-    return task.bytes_in <= _LITTLE_BYTES
+    return task.bytes_in <= LITTLE_BIN_BYTES
 
 
 def _with_rows(

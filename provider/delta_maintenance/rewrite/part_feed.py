@@ -16,6 +16,7 @@ from msgspec import Struct
 from delta_log.data.data_file import DataFile
 from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.bin_context import BinContext
+from delta_maintenance.rewrite.limits import BLOOM_FILTER_FILES, PARTS_AHEAD
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool
 from delta_maintenance.rewrite.read.segments import Segment, segments
 from delta_maintenance.rewrite.read.sources import Sources, SourceSlice
@@ -24,11 +25,6 @@ from delta_maintenance.rewrite.sort.shuffled_file import ReceivedFile
 
 #: Called with the bytes of each source after its rows were written.
 OnProgress = Callable[[int], None]
-
-#: Encoded parts that may wait for their turn while the threads work on others.
-_PARTS_AHEAD = 1
-#: The first files tell which leaves have Bloom filters: asking every file would cost time, and most are written alike.
-_ASKED_FOR_BLOOM_FILTERS = 8
 
 
 class PartWork(Struct, frozen=True):
@@ -59,7 +55,7 @@ def work_of(
 
     :param moved: the rows, if a layout or other processes have moved them.
     """
-    ahead = pool.threads + _PARTS_AHEAD
+    ahead = pool.threads + PARTS_AHEAD
     if isinstance(moved, ReceivedFile):
         return _received(moved), ahead
     if moved is not None:
@@ -90,7 +86,7 @@ def _pieces(context: BinContext, sources: Sources) -> Generator[PartWork, None, 
 
     def rows() -> Iterator[pa.RecordBatch]:
         for opened in sources:
-            if len(sources.source_rows) <= _ASKED_FOR_BLOOM_FILTERS:
+            if len(sources.source_rows) <= BLOOM_FILTER_FILES:
                 bloom_filters.update(opened.data_file.bloom_filters)
             yield from context.live.batches([SourceSlice(opened)], on_all_processors=True)
             done.append(opened.source.size_bytes)
@@ -160,7 +156,7 @@ def _received(rows: ReceivedFile) -> Generator[PartWork, None, None]:
 
 
 def bloom_filters_of(segment: Segment) -> frozenset[str]:
-    files = [part.opened.data_file for part in segment[:_ASKED_FOR_BLOOM_FILTERS]]
+    files = [part.opened.data_file for part in segment[:BLOOM_FILTER_FILES]]
     return frozenset().union(*(file.bloom_filters for file in files))
 
 

@@ -20,14 +20,9 @@ from delta_log.arrow.prefetch import map_ordered
 from delta_log.storage.storage import Storage
 from delta_maintenance.optimize.plan.plan import OptimizePlan, source_of
 from delta_maintenance.rewrite.bin_context import BinContext
-from delta_maintenance.rewrite.copy.copy_rules import (
-    DELETED_ROWS,
-    LARGE_BYTES,
-    LARGE_ROWS,
-    SEVERAL_FILES,
-    SMALL,
-)
+from delta_maintenance.rewrite.copy.copy_rules import DELETED_ROWS, SEVERAL_FILES, SMALL
 from delta_maintenance.rewrite.copy.source_footers import CopiedFiles
+from delta_maintenance.rewrite.limits import LARGE_BYTES, LARGE_ROWS
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 
 #: Footers that are read. A dry run must not take as long as the run.

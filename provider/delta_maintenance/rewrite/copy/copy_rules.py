@@ -38,6 +38,7 @@ from msgspec import Struct, field
 
 from delta_maintenance.rewrite.encode.writer_notes import WriterNotes
 from delta_maintenance.rewrite.encode.writer_settings import CODEC_PROPERTY, WriterSettings
+from delta_maintenance.rewrite.limits import LARGE_BYTES, LARGE_ROWS
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 from parquet_parts.assembled_file import OmittedClaims
 from parquet_parts.chunk_template import ChunkTemplate
@@ -51,9 +52,6 @@ from parquet_parts.schema_elements import (
     leaves_of,
 )
 from parquet_parts.thrift import CorruptThrift
-
-#: From these on, a row group is large enough for ``auto``: DuckDB's row groups have so many rows.
-LARGE_BYTES, LARGE_ROWS = 16 << 20, 122_880
 
 #: Numbers of ``CompressionCodec`` by our names for codecs.
 _CODECS = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}

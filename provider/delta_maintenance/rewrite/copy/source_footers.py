@@ -19,7 +19,6 @@ from delta_log.errors import CorruptLog
 from delta_log.log.data_path import is_external
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
 from delta_maintenance.rewrite.copy.copy_rules import (
-    LARGE_BYTES,
     NO_FOOTER,
     OTHER_SIZE,
     CopyDecision,
@@ -29,16 +28,12 @@ from delta_maintenance.rewrite.copy.copy_rules import (
 )
 from delta_maintenance.rewrite.encode.encoded_part import empty_footer
 from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
+from delta_maintenance.rewrite.limits import COPY_AHEAD_BYTES, COPY_GAP_BYTES, FOOTER_BYTES, LARGE_BYTES
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 from parquet_parts.assembled_file import Sink
 from parquet_parts.footer import END_BYTES, Footer, footer_length
 from parquet_parts.schema_elements import FIXED_LENGTH, leaves_of
 from parquet_parts.thrift import CorruptThrift
-
-#: Bytes from the end of a file on a disk that are read at once; most footers are smaller.
-_TAIL_BYTES = 32 << 10
-#: Over a network: the bytes that are read at once, and the most between two wanted parts that are read with them.
-_AHEAD_BYTES, _GAP_BYTES = 8 << 20, 1 << 20
 
 
 class StoredFile(Struct, frozen=True):
@@ -99,7 +94,7 @@ class ReadAhead:
         #: The ends of parts behind which much lies that is not wanted.
         self._ends: list[int] = []
         for start, length in sorted(parts):
-            if self._ends and start - self._ends[-1] <= _GAP_BYTES:
+            if self._ends and start - self._ends[-1] <= COPY_GAP_BYTES:
                 self._ends.pop()
             self._ends.append(start + length)
         self._start, self._content = 0, b""
@@ -108,7 +103,7 @@ class ReadAhead:
         offset = start - self._start
         if not 0 <= offset <= len(self._content) - length:
             end = self._ends[bisect_left(self._ends, start + length)]
-            self._content = self._file.read(start, max(length, min(_AHEAD_BYTES, end - start)))
+            self._content = self._file.read(start, max(length, min(COPY_AHEAD_BYTES, end - start)))
             self._start, offset = start, 0
         return self._content[offset : offset + length]
 
@@ -210,7 +205,7 @@ def read_tail(storage: Storage, source: SourceFile) -> bytes | None:
 
     :raises CorruptThrift: it does not end with a plain footer.
     """
-    wanted = READ_AHEAD_BYTES if storage.concurrency > 1 else _TAIL_BYTES
+    wanted = READ_AHEAD_BYTES if storage.concurrency > 1 else FOOTER_BYTES
     for _ in range(2):
         wanted = min(wanted, source.size_bytes)
         # One byte more would be there if the file were longer.

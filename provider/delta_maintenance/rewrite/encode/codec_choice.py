@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from delta_maintenance.rewrite.encode.dictionary_choice import leaf_paths, slices_of
+from delta_maintenance.rewrite.limits import (
+    CODEC_SAMPLE_BYTES,
+    CODEC_SAMPLE_PART,
+    CODEC_SAMPLE_ROWS,
+    CODEC_SAMPLE_SLICES,
+    MAX_COMPRESSED_SHARE,
+)
 
 _NONE = "none"
-#: The part of its bytes that a column may keep.
-_WORTH_IT = 7 / 8
-#: The most rows of the sample, and its slices. Of wide rows fewer are taken: about a mebibyte, or the 32nd part of the row
-#: group.
-_SAMPLE_ROWS, _SLICES = 2_000, 2
-_SAMPLE_BYTES, _SAMPLE_PART = 1 << 20, 32
 
 
 def column_codecs(
@@ -46,8 +47,8 @@ def column_codecs(
 def sample_of(group: pa.Table) -> pa.Table:
     """Return the rows of a row group that tell what compressing it is worth."""
     num_rows: int = group.num_rows
-    bounded: int = max(_SAMPLE_BYTES * num_rows // max(1, group.nbytes), num_rows // _SAMPLE_PART)
-    return slices_of(group, max(1, min(_SAMPLE_ROWS, bounded)), _SLICES)
+    bounded: int = max(CODEC_SAMPLE_BYTES * num_rows // max(1, group.nbytes), num_rows // CODEC_SAMPLE_PART)
+    return slices_of(group, max(1, min(CODEC_SAMPLE_ROWS, bounded)), CODEC_SAMPLE_SLICES)
 
 
 def _incompressible(sample: pa.Table, codec: str, decimals_as_integers: bool) -> set[str]:
@@ -67,5 +68,5 @@ def _incompressible(sample: pa.Table, codec: str, decimals_as_integers: bool) ->
     return {
         chunk.path_in_schema
         for chunk in chunks
-        if chunk.total_compressed_size > _WORTH_IT * chunk.total_uncompressed_size
+        if chunk.total_compressed_size > MAX_COMPRESSED_SHARE * chunk.total_uncompressed_size
     }

@@ -14,21 +14,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from delta_log.arrow.arrays import leaves
-
-#: Rows of the sample, in slices spread over the row group, since adjacent rows may be more alike than others.
-_SAMPLE_ROWS = 4_000
-_SLICES = 5
-#: The size at which Parquet's encoder falls back to plain values.
-_LARGEST_DICTIONARY_BYTES = 1 << 20
-#: The largest share of the plain values' bytes that a dictionary and its indexes may take.
-_WORTH_IT = 0.75
+from delta_maintenance.rewrite.limits import (
+    DICTIONARY_SAMPLE_ROWS,
+    DICTIONARY_SAMPLE_SLICES,
+    MAX_DICTIONARY_BYTES,
+    MAX_DICTIONARY_SHARE,
+)
 
 
 def dictionary_columns(group: pa.Table) -> list[str]:
     """Return the paths of the leaves of a row group that get a dictionary."""
     if not group.num_rows or not group.num_columns:
         return []
-    sample = slices_of(group, _SAMPLE_ROWS, _SLICES)
+    sample = slices_of(group, DICTIONARY_SAMPLE_ROWS, DICTIONARY_SAMPLE_SLICES)
     scale = group.num_rows / sample.num_rows
     return [
         path
@@ -78,8 +76,8 @@ def _pays(values: pa.Array | pa.ChunkedArray, scale: float) -> bool:
     found = estimated_distinct(num_distinct(values), sampled, sampled * scale)
     indexes = max(1, math.ceil(math.log2(found + 1))) / 8
     with_dictionary = found * width + sampled * scale * indexes
-    fits = found * width <= _LARGEST_DICTIONARY_BYTES
-    return bool(fits and with_dictionary <= _WORTH_IT * sampled * scale * width)
+    fits = found * width <= MAX_DICTIONARY_BYTES
+    return bool(fits and with_dictionary <= MAX_DICTIONARY_SHARE * sampled * scale * width)
 
 
 def num_distinct(values: pa.Array | pa.ChunkedArray) -> int:

@@ -24,17 +24,16 @@ from delta_maintenance.rewrite.encode.dictionary_choice import dictionary_column
 from delta_maintenance.rewrite.encode.float_leaves import FloatLeaves, leaf_types
 from delta_maintenance.rewrite.encode.footer_stats import FooterStats
 from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
+from delta_maintenance.rewrite.limits import (
+    ENCODED_BATCH_BYTES,
+    MAX_BATCH_ROWS,
+    MIN_BATCH_ROWS,
+    MIN_REPETITIONS,
+)
 from parquet_parts.assembled_file import AssembledFile, OmittedClaims
 from parquet_parts.footer import Footer
 from parquet_parts.part_file import PartFile
 
-#: About the bytes of the values that Arrow encodes at once. A page ends between two batches, so larger ones make pages too large.
-_BATCH_BYTES = 256 << 10
-#: The least rows of a batch, which is Arrow's default, and the most rows of a page.
-_LEAST_BATCH_ROWS, _MOST_BATCH_ROWS = 1 << 10, 20_000
-#: Texts that come as dictionary arrays have each value so many times, on average. Decoding and encoding a text takes as long either
-#: way where each value stands about three times.
-_OFTEN = 4
 #: Spark's value.
 _BLOOM_FALSE_POSITIVES = 0.01
 
@@ -235,8 +234,8 @@ def _num_first(batches: list[_Rows], num_bytes: int) -> int:
 def _batch_rows(group: pa.Table) -> int:
     """Choose the rows to encode at once: many, so that narrow values cost no time for each batch."""
     widest: int = max((column.nbytes for column in group.columns), default=0)
-    rows: int = _BATCH_BYTES * group.num_rows // max(1, widest)
-    return max(_LEAST_BATCH_ROWS, min(_MOST_BATCH_ROWS, rows))
+    rows: int = ENCODED_BATCH_BYTES * group.num_rows // max(1, widest)
+    return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, rows))
 
 
 def _column(batches: list[_Rows], field: pa.Field, as_dictionary: bool) -> pa.ChunkedArray:
@@ -254,7 +253,7 @@ def _column(batches: list[_Rows], field: pa.Field, as_dictionary: bool) -> pa.Ch
 
 
 def _repeats_often(values: pa.ChunkedArray) -> bool:
-    return num_distinct(values) * _OFTEN <= len(values)
+    return num_distinct(values) * MIN_REPETITIONS <= len(values)
 
 
 def _as_dictionary(array: pa.Array) -> pa.Array:

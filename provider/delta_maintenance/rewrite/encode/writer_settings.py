@@ -15,6 +15,7 @@ from delta_log.stats.file_stats import (
     string_prefix_length,
 )
 from delta_log.table_config.schema import StructType
+from delta_maintenance.rewrite.limits import ROW_GROUP_BYTES
 
 CODEC_PROPERTY = "delta.parquet.compression.codec"
 _CODECS = {
@@ -28,10 +29,6 @@ _CODECS = {
     "none": "none",
     "uncompressed": "none",
 }
-
-
-#: About the decoded bytes of a row group.
-ROW_GROUP_BYTES = 64 << 20
 
 
 class WriterSettings(Struct, frozen=True):

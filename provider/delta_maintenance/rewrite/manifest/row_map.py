@@ -27,6 +27,7 @@ from delta_log.arrow.prefetch import map_ordered
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import DeltaLogError
 from delta_log.storage.storage import Storage
+from delta_maintenance.rewrite.limits import ROW_MAP_BLOCK_BYTES, ROW_MAP_BLOCKS_AT_ONCE
 from delta_maintenance.rewrite.task import BinManifest, RowMap, row_map_key
 
 #: The places in the outputs, taken together, of live rows of the sources that are given by their numbers; both ascending.
@@ -93,8 +94,6 @@ def remapped(
 
 _Int64s = npt.NDArray[np.int64]
 _SHORT, _LONG = np.dtype("<u4"), np.dtype("<u8")
-_BLOCK_BYTES = 8 << 20
-_READ_AT_ONCE = 4
 
 
 class RowMapWriter:
@@ -168,8 +167,10 @@ def numbers_in(row_map: RowMap, storage: Storage, run_id: str, bin_id: str, rows
     """
     kind, digest = _type_for(sum(row_map.source_rows)), hashlib.sha256()
     key, size = row_map_key(run_id, bin_id, row_map.token), rows * kind.itemsize
-    starts = range(0, size, _BLOCK_BYTES)
-    blocks = map_ordered(partial(_block, storage, key, size), starts, min(_READ_AT_ONCE, storage.concurrency))
+    starts = range(0, size, ROW_MAP_BLOCK_BYTES)
+    blocks = map_ordered(
+        partial(_block, storage, key, size), starts, min(ROW_MAP_BLOCKS_AT_ONCE, storage.concurrency)
+    )
     for block in blocks:
         digest.update(block)
         yield np.frombuffer(block, kind, len(block) // kind.itemsize).astype(np.int64)
@@ -179,7 +180,7 @@ def numbers_in(row_map: RowMap, storage: Storage, run_id: str, bin_id: str, rows
 
 def _block(storage: Storage, key: str, size: int, start: int) -> bytes:
     try:
-        return storage.read(key, start, min(_BLOCK_BYTES, size - start))
+        return storage.read(key, start, min(ROW_MAP_BLOCK_BYTES, size - start))
     except FileNotFoundError:
         return b""
 

@@ -20,15 +20,9 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED
 from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
+from delta_maintenance.rewrite.limits import FIRST_PAGES_BYTES, GATHERED_BYTES, GROWTH_MARGIN
 from delta_maintenance.rewrite.read.sources import SMALL_BYTES, SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
-
-#: About the most bytes of the rows that are read at once, and of the files that these are in.
-_AT_ONCE_BYTES = 24 << 20
-#: How far off such an estimate may be, by what the pages say.
-_MARGIN = 4
-#: So many bytes of pages are read at once without an estimate.
-_LITTLE_BYTES = 1 << 20
 
 
 def stored_columns(task: RewriteTask) -> StructType:
@@ -126,7 +120,7 @@ class LiveRows:
         slices: Iterable[SourceSlice],
         *,
         dictionaries: Callable[[], Collection[str]] = frozenset,
-        at_once_bytes: int = _AT_ONCE_BYTES,
+        at_once_bytes: int = GATHERED_BYTES,
     ) -> Iterator[pa.RecordBatch | pa.Table]:
         """Yield the same rows as :meth:`batches`; those of several small files may come as one table.
 
@@ -134,7 +128,7 @@ class LiveRows:
 
         :param at_once_bytes: about the most bytes of the rows of a table, if it has more than one file.
         """
-        for together in self._groups(slices, min(_AT_ONCE_BYTES, at_once_bytes)):
+        for together in self._groups(slices, min(GATHERED_BYTES, at_once_bytes)):
             table = None
             if len(together.parts) > 1:
                 files = [(part.opened.data_file, part.opened.source.size_bytes) for part in together.parts]
@@ -143,7 +137,7 @@ class LiveRows:
                     self.columns.fields,
                     self._memory,
                     dictionaries(),
-                    _MARGIN * together.at_once_bytes,
+                    GROWTH_MARGIN * together.at_once_bytes,
                 )
             if table is not None:
                 for part in together.parts:
@@ -167,7 +161,7 @@ class LiveRows:
                 yield _ReadGroup(at_once_bytes, parts=[part])
                 continue
             group.add(part)
-            if group.growth is None and group.page_bytes > _LITTLE_BYTES:
+            if group.growth is None and group.page_bytes > FIRST_PAGES_BYTES:
                 yield group
                 group = group.next()
         if group.parts:

@@ -13,8 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import TypeVar
 
-#: What does not fit goes to a local disk.
-ROW_BYTES = 256 << 20
+from delta_maintenance.rewrite.limits import SORTED_ROWS_BYTES
 
 
 class RowMemory:
@@ -23,7 +22,7 @@ class RowMemory:
     :param limit_bytes: the most that is given out.
     """
 
-    def __init__(self, limit_bytes: int = ROW_BYTES) -> None:
+    def __init__(self, limit_bytes: int = SORTED_ROWS_BYTES) -> None:
         self._free_bytes = limit_bytes
         self._lock = threading.Lock()
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from delta_maintenance.rewrite.limits import MIN_SEGMENT_BYTES
 from delta_maintenance.rewrite.read.sources import OpenedSource, SourceSlice
-
-#: Decoded bytes of a segment that are worth a thread: the smallest row group that a bin is divided for.
-_SMALLEST_BYTES = 32 << 20
 
 Segment = Sequence[SourceSlice]
 
@@ -71,7 +69,7 @@ def segment_bytes(decoded_bytes: int, row_group_bytes: int, threads: int) -> int
     """
     rounds = max(1, -(-decoded_bytes // (row_group_bytes * threads)))
     equal = -(-decoded_bytes // (rounds * threads))
-    return max(1, min(row_group_bytes, max(equal, _SMALLEST_BYTES)))
+    return max(1, min(row_group_bytes, max(equal, MIN_SEGMENT_BYTES)))
 
 
 def _slice(opened: OpenedSource, groups: range) -> SourceSlice:

@@ -17,17 +17,19 @@ from delta_log.errors import CorruptLog
 from delta_log.log.actions import DeletionVector
 from delta_log.log.data_path import is_external
 from delta_log.storage.storage import READ_AHEAD_BYTES, Storage
-from delta_maintenance.rewrite.copy.copy_rules import LARGE_BYTES, LARGE_ROWS
 from delta_maintenance.rewrite.copy.source_footers import CopiedFile, CopiedFiles, read_tail
+from delta_maintenance.rewrite.limits import (
+    BYTES_AHEAD,
+    FILES_AHEAD,
+    FILES_OPENED_AT_ONCE,
+    LARGE_BYTES,
+    LARGE_ROWS,
+)
 from delta_maintenance.rewrite.task import RewriteTask, SourceFile
 from parquet_parts.footer import FileEnd, Footer, corrected_end
 from parquet_parts.schema_elements import INT96
 from parquet_parts.thrift import CorruptThrift
 
-#: Over a network: files that are opened at once, and the most files and bytes that wait for their turn. A small file is read
-#: whole when it is opened, so opening files one after the other would cost the time of a request for each.
-_OPENED_AT_ONCE = 8
-_FILES_AHEAD, _BYTES_AHEAD = 16, 32 << 20
 #: Files of at most this size may be read together with others. Over a network, they are read whole.
 SMALL_BYTES = READ_AHEAD_BYTES
 
@@ -111,11 +113,11 @@ class Sources(Struct):
             yield from map(self._open, self.task.sources)
             return
         waiting: deque[tuple[int, Future[OpenedSource]]] = deque()
-        with ThreadPoolExecutor(_OPENED_AT_ONCE if is_far else 1) as pool:
+        with ThreadPoolExecutor(FILES_OPENED_AT_ONCE if is_far else 1) as pool:
             try:
                 for source in self.task.sources:
                     read = min(source.size_bytes, READ_AHEAD_BYTES)
-                    while len(waiting) == _FILES_AHEAD or sum(size for size, _ in waiting) > _BYTES_AHEAD:
+                    while len(waiting) == FILES_AHEAD or sum(size for size, _ in waiting) > BYTES_AHEAD:
                         yield waiting.popleft()[1].result()
                     waiting.append((read, pool.submit(self._open, source)))
                 while waiting:

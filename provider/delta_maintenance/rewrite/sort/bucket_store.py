@@ -16,12 +16,11 @@ from operator import itemgetter
 import pyarrow as pa
 
 from delta_maintenance.errors import NoTemporarySpace
+from delta_maintenance.rewrite.limits import MAPPED_BYTES
 from delta_maintenance.rewrite.read.segment_pool import RowMemory
 
 #: Where Spark gives its executors room for temporary files.
 _SPARK_DIRECTORIES = ("LOCAL_DIRS", "SPARK_LOCAL_DIRS")
-#: Fewer bytes are read faster than mapped, and a process may have 65,000 mappings.
-_MAPPED_BYTES = 64 << 10
 
 
 class BucketStore:
@@ -91,7 +90,7 @@ class BucketStore:
             if self._file is None:
                 self._file = _new_file()
             start = self._end
-            if content.size >= _MAPPED_BYTES:
+            if content.size >= MAPPED_BYTES:
                 # A mapping begins at the beginning of a page.
                 start = -(-start // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
             self._end = start + content.size
@@ -113,7 +112,7 @@ def _content(file: int, start: int, size: int) -> pa.Buffer:
     if os.fstat(file).st_size < start + size:
         # Reading a mapping beyond the end of the file would end the process.
         raise NoTemporarySpace(_directory(), "a temporary file has become shorter")
-    if size >= _MAPPED_BYTES:
+    if size >= MAPPED_BYTES:
         return pa.py_buffer(mmap.mmap(file, size, prot=mmap.PROT_READ, offset=start))
     content = bytearray(size)
     done = 0

@@ -26,13 +26,13 @@ from delta_log.arrow.row_hash import RowHash
 from delta_maintenance.layout.layout import Layout
 from delta_maintenance.layout.ranks import Uint64s
 from delta_maintenance.rewrite.bin_context import BinContext
+from delta_maintenance.rewrite.limits import CHUNK_BYTES, SAMPLED_ROWS
 from delta_maintenance.rewrite.read.row_reader import LiveRows
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool
 from delta_maintenance.rewrite.read.segments import Segment, segments
 from delta_maintenance.rewrite.read.sources import Sources
 from delta_maintenance.rewrite.sort.bucket_store import BucketStore
 from delta_maintenance.rewrite.sort.row_division import (
-    SAMPLED_ROWS,
     DivisionRule,
     Sample,
     divided_schema,
@@ -43,9 +43,6 @@ from delta_maintenance.rewrite.sort.row_division import (
     sorted_rows,
 )
 from delta_maintenance.rewrite.task import RewriteTask
-
-#: Decoded bytes that a thread takes at a time. Fewer would make too many small pieces.
-CHUNK_BYTES = 32 << 20
 
 
 class Bucket(Struct, frozen=True, eq=False):

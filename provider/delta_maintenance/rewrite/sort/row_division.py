@@ -17,11 +17,9 @@ from msgspec import Struct, field
 from delta_maintenance.layout.bucketing import Bucketing, random_noise
 from delta_maintenance.layout.layout import Layout
 from delta_maintenance.layout.ranks import Uint64s
+from delta_maintenance.rewrite.limits import MAX_BUCKETS, SAMPLED_ROWS
 from delta_maintenance.rewrite.task import RewriteTask
 
-#: Rows whose values decide the buckets. With a hundred files, sizes then differ by about two percent.
-SAMPLED_ROWS = 1 << 18
-_MAX_BUCKETS = 1 << 14
 #: Where the numbers that order the rows of a bucket are kept beside the rows; and for a row map, the number of each row.
 ORDER, NUMBER = "\0order", "\0number"
 #: And the bucket of each row, where rows are divided between files first.
@@ -96,7 +94,7 @@ class DivisionRule(Struct, frozen=True, eq=False):
         assert task.layout is not None
         files = task.num_outputs
         buckets_of_a_file = max(1, round(decoded_bytes / files / row_group_bytes))
-        buckets_of_a_file = min(buckets_of_a_file, max(1, _MAX_BUCKETS // files))
+        buckets_of_a_file = min(buckets_of_a_file, max(1, MAX_BUCKETS // files))
         columns = sample.rows.columns
         noise = random_noise(f"{task.bin_id} sample", 0, len(columns[0]))
         bucketing = Bucketing.of(task.layout.kind, columns, files, buckets_of_a_file, noise)

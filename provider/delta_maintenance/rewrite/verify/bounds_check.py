@@ -35,6 +35,7 @@ from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructType, arrow_schema
 from delta_maintenance.errors import BoundsMismatch
 from delta_maintenance.rewrite.encode.footer_stats import file_leaves
+from delta_maintenance.rewrite.limits import PAGE_INDEX_BYTES
 from delta_maintenance.rewrite.task import OutputFile
 from parquet_parts import page_index as parquet
 from parquet_parts.footer import END_BYTES, footer_length
@@ -147,8 +148,6 @@ def comparable(value: Any, kind: pa.DataType) -> Any:
 
 _Int64s = npt.NDArray[np.int64]
 
-#: Bytes of a file's end that are read at once; most footers and page indexes are smaller.
-_TAIL_BYTES = 256 << 10
 #: Forms of a bound by the physical type of Parquet.
 _FORMS = {0: "<?", 1: "<i", 2: "<q", 4: "<f", 5: "<d"}
 
@@ -346,7 +345,7 @@ class _FileEnd:
     """The footer and the page index of a file, read with one request where they are small."""
 
     def __init__(self, storage: Storage, key: str, size: int) -> None:
-        wanted = min(size, _TAIL_BYTES)
+        wanted = min(size, PAGE_INDEX_BYTES)
         for _ in range(3):
             tail = storage.read(key, size - wanted, wanted)
             needed = min(size, footer_length(tail[-END_BYTES:]) + END_BYTES)

@@ -28,16 +28,14 @@ from delta_log.storage.storage import Storage
 from delta_maintenance.errors import BadManifest, RewriteMismatch
 from delta_maintenance.rewrite.bin import compare_with_rows
 from delta_maintenance.rewrite.bin_context import BinContext
-from delta_maintenance.rewrite.encode.writer_settings import ROW_GROUP_BYTES
+from delta_maintenance.rewrite.limits import CHUNK_BYTES, ROW_GROUP_BYTES, SAMPLED_ROWS
 from delta_maintenance.rewrite.manifest.row_map import NotRemappable, RowMapWriter, numbers_in
 from delta_maintenance.rewrite.output_files import write_outputs
 from delta_maintenance.rewrite.part_feed import bloom_filters_of
 from delta_maintenance.rewrite.read.segment_pool import SegmentPool
 from delta_maintenance.rewrite.read.segments import Segment, segments
 from delta_maintenance.rewrite.read.sources import OpenedSource, Sources
-from delta_maintenance.rewrite.sort.laid_out_rows import CHUNK_BYTES
 from delta_maintenance.rewrite.sort.row_division import (
-    SAMPLED_ROWS,
     DivisionRule,
     Sample,
     layout_columns,

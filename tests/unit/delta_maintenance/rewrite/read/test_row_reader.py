@@ -96,7 +96,7 @@ def test_no_more_than_a_few_files_wait_for_their_turn(
     for read, _ in enumerate(Reading(live.task, storage, live.stored), 1):
         assert storage.opened <= read + 16
     assert storage.opened == _FILES
-    monkeypatch.setattr(sources, "_BYTES_AHEAD", 3 * live.task.sources[0].size_bytes)
+    monkeypatch.setattr(sources, "BYTES_AHEAD", 3 * live.task.sources[0].size_bytes)
     storage = DistantStorage(live.sources.storage)
     for read, _ in enumerate(Reading(live.task, storage, live.stored), 1):
         assert storage.opened <= read + 4
@@ -196,7 +196,7 @@ _NARROW = [[{"id": 10 * file + n, "text": f"{file} {n}"} for n in range(10)] for
 
 @pytest.fixture
 def nothing_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_reader, "_LITTLE_BYTES", 0)
+    monkeypatch.setattr(row_reader, "FIRST_PAGES_BYTES", 0)
 
 
 def test_few_bytes_come_together_at_once(tmp_path: Path) -> None:
