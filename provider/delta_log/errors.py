@@ -72,7 +72,7 @@ class DeltaLogError(Exception):
     kind: ClassVar[str] = "failed"
     #: For people: who, or what, has to change before the request succeeds.
     at_fault: ClassVar[str] = "what the message names"
-    #: For people: when `retryable` of an instance differs from that of its class.
+    #: For people: when `retryable` of an instance differs from `retryable` of its class.
     when_retryable: ClassVar[str] = ""
 
     def __init__(self, message: str = "") -> None:
@@ -189,7 +189,7 @@ class VersionNotFound(TableError):
         times: tuple[str, str] | None = None,
     ) -> None:
         """
-        :param times: when the first and the last version were committed; ``None``: this plays no part.
+        :param times: times at which the first and the last version were committed; ``None``: the times do not matter.
         """
         committed = "" if times is None else f", committed from {times[0]} to {times[1]}"
         super().__init__(
@@ -269,7 +269,7 @@ class CorruptLog(TableError):
 class InvalidMetadata(TableError):
     """Something that a commit has set for the whole table, such as its schema, cannot be used. No file is broken.
 
-    :ivar what: what was set, by its name in the log; ``why`` says what is wrong with it.
+    :ivar what: name in the log of what was set; ``why`` says what is wrong with it.
     """
 
     at_fault = "the writer that has set it"
@@ -286,13 +286,13 @@ class InvalidMetadata(TableError):
 class InvalidProperty(InvalidMetadata):
     """A table property has a value that it cannot have.
 
-    :ivar name: of the property, and ``value`` what it is set to.
+    :ivar name: name of the property; ``value`` is what the property is set to.
     """
 
     def __init__(self, name: str, value: str, wanted: str, example: str) -> None:
         """
-        :param wanted: for people: which values are possible.
-        :param example: one of them.
+        :param wanted: text for people that says which values are possible.
+        :param example: one possible value.
         """
         value = brief(value, _SHOWN_VALUE)
         super(InvalidMetadata, self).__init__(
@@ -307,8 +307,8 @@ class InvalidPartitionValue(TableError):
     """A partition value of a file is no value of its column's type, and the operation needs the value.
 
     :ivar column: its logical name, and ``value`` the text in the log; ``why`` says what is wrong with it.
-    :ivar path: of a file with that value, as the log has it; ``None``: the value is not that of a file.
-    :ivar version: of the table in which the file is live.
+    :ivar path: path of a file with that value, as the log has it; ``None``: the value does not come from a file.
+    :ivar version: version of the table in which the file is live.
     """
 
     at_fault = "the writer of the file"
@@ -342,7 +342,7 @@ class InvalidPartitionValue(TableError):
 class ClockAhead(TableError):
     """This machine's clock is ahead of the store's, so that young files look old.
 
-    :ivar ahead_ms: by how much this machine's clock is ahead of the store's.
+    :ivar ahead_ms: milliseconds by which this machine's clock is ahead of the store's clock.
     """
 
     at_fault = "this machine's clock"
@@ -475,7 +475,7 @@ class StorageError(DeltaLogError):
 
     def __init__(self, message: str, path: str, *, is_final: bool = False) -> None:
         """
-        :param is_final: another try fails likewise.
+        :param is_final: ``True`` if another try fails likewise.
         """
         super().__init__(message)
         self.path = path
@@ -492,9 +492,9 @@ class AccessDenied(StorageError):
 
     A repetition with the same credentials is refused again.
 
-    :param may_pass: the refusal may pass: the credentials have expired, and another try gets new ones.
-    :ivar identity: who asked, by a name and never by a secret; ``None``: not known.
-    :ivar right: what is missing, and on which resource; ``None``: not known.
+    :param may_pass: ``True`` if the refusal may pass: the credentials have expired, and another try gets new ones.
+    :ivar identity: name, never a secret, of the identity that sent the request; ``None``: not known.
+    :ivar right: missing right and its resource; ``None``: not known.
     """
 
     at_fault = "rights or credentials"
@@ -590,7 +590,7 @@ class NotAFile(StorageError):
 class ObjectArchived(StorageError):
     """An object is in a storage class from which it has to be restored before it can be read. Rights do not help.
 
-    :ivar storage_class: as the store names it.
+    :ivar storage_class: name that the store gives the storage class.
     """
 
     kind = "refused"
@@ -635,7 +635,7 @@ class BucketNotFound(StorageError):
 
     def __init__(self, path: str, bucket: str, where: str) -> None:
         """
-        :param bucket: for people: what is missing, such as ``bucket lake``.
+        :param bucket: text for people that names what is missing, such as ``bucket lake``.
         :param where: the store that was asked.
         """
         super().__init__(
@@ -653,7 +653,7 @@ class WrongRegion(StorageError):
 
     def __init__(self, path: str, bucket: str, endpoint: str, region: str | None) -> None:
         """
-        :param region: where the store says that the bucket is.
+        :param region: region in which the bucket is, as the store says.
         """
         place = f"to region {region}" if region else "without saying where to"
         super().__init__(

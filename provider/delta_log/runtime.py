@@ -28,11 +28,11 @@ def _jitter() -> float:
 class Runtime(Struct, frozen=True):
     """The sources of time and randomness for one program.
 
-    :param now_ms: returns milliseconds since the epoch.
-    :param new_id: returns a new random UUID as text.
-    :param new_secret: returns 32 cryptographically random bytes as hexadecimal digits.
-    :param jitter: returns a random number in [0, 1).
-    :param sleep: waits for so many seconds.
+    :param now_ms: function that returns milliseconds since the epoch.
+    :param new_id: function that returns a new random UUID as text.
+    :param new_secret: function that returns 32 cryptographically random bytes as hexadecimal digits.
+    :param jitter: function that returns a random number in [0, 1).
+    :param sleep: function that waits for so many seconds.
     """
 
     now_ms: Callable[[], int] = _now_ms

@@ -27,7 +27,7 @@ class Table:
 
     :param uri: a path or a URI; ``s3://``, ``gs://`` and ``abfs://`` need the extra of that name. For a name in a catalog
         (``glue://database.table``, ``hms://database.table``) the constructor asks the catalog where the table is.
-    :param storage_options: for the fsspec file system behind the URI, and for the catalog
+    :param storage_options: options for the fsspec file system behind the URI, and for the catalog
         (:mod:`delta_log.catalog.lookup`).
     :raises NotInCatalog, NotDelta, StorageError: a catalog has no such Delta table, refuses, or does not answer.
     """
@@ -61,7 +61,7 @@ class Table:
         """The latest version, or a given one.
 
         :param refresh_from: an older snapshot of this table: only the commits since then are read.
-        :param timestamp: with a time zone; gives the newest version committed at or before it.
+        :param timestamp: time with a time zone; gives the newest version committed at or before it.
         :raises NotATable: there is no log at this address.
         :raises VersionNotFound: the log does not hold that version.
         :raises UnsupportedFeature: the table needs what this package does not implement.
@@ -116,10 +116,10 @@ class Table:
         When the store fails, the request is repeated, at growing intervals.
 
         :param start: the first version, ``earliest``, or ``latest`` (only commits from now on).
-        :param data_change_only: leave out maintenance.
-        :param operations: only these operations, such as ``WRITE``.
-        :param partitions: only commits that touched these partitions: one or several raw values for each column.
-        :param min_rows: hold commits back until together they have so many rows.
+        :param data_change_only: ``True``: leave out maintenance.
+        :param operations: operations to include, such as ``WRITE``.
+        :param partitions: one or several raw values for each column: give only commits that touched these partitions.
+        :param min_rows: number of rows that commits must have together; they are held back until then.
         :param poll_interval_seconds: ``None``: stop at the end of the log.
         :raises LogCleaned: commits that were not read yet were deleted.
         :raises LogReplaced: the table was made anew.

@@ -1,7 +1,7 @@
 """Puts a Parquet file together from row groups that are encoded already.
 
 The bytes of the pages are copied as they are. What else a footer says of a row group is copied, too, but for the places of its
-parts, which are those of the new file:
+parts, which are the places in the new file:
 
 ===============================  ===============================================================================
 part                             place in the new file
@@ -82,11 +82,11 @@ def footer_at_end(source: Source, size_bytes: int) -> Footer:
 class OmittedClaims(Struct, frozen=True):
     """Statements about leaves of a row group that the new file must leave out, since they would mislead readers.
 
-    :param bounds: numbers of the leaves whose bounds are wrong, those of pages included.
-    :param page_bounds: numbers of the leaves of which only the bounds of pages are.
+    :param bounds: numbers of the leaves whose bounds are wrong, bounds of pages included.
+    :param page_bounds: numbers of the leaves of which only the bounds of pages are wrong.
     :param membership: numbers of the leaves whose dictionary and Bloom filter do not tell which values there are.
-    :param is_foreign: another writer may have written them. Bounds of the deprecated form are left out unless they are those of
-        the present form, too. The bounds of floats hold zeros of both signs, and are left out if one is a NaN.
+    :param is_foreign: ``True`` if another writer may have written them. Bounds of the deprecated form are left out unless they
+        equal the bounds of the present form. The bounds of floats hold zeros of both signs, and are left out if one is a NaN.
     """
 
     bounds: Collection[int] = frozenset()
@@ -98,8 +98,8 @@ class OmittedClaims(Struct, frozen=True):
 class AssembledFile(Struct):
     """A new file. Call :meth:`append` for each source in order, then :meth:`finish`.
 
-    :param like: a footer with the columns of all sources, for what the new footer says of the file; by default that of the
-        first source.
+    :param like: a footer with the columns of all sources, for what the new footer says of the file; by default the footer
+        of the first source.
     :ivar size_bytes: bytes written so far.
     """
 
@@ -128,9 +128,9 @@ class AssembledFile(Struct):
     ) -> None:
         """Copy row groups of a file.
 
-        :param footer: of the file. All files have the same columns.
-        :param distrust: returns what is distrusted of each of these row groups; none: everything is trusted. It is called
-            after the pages were copied, so that others may look at them meanwhile.
+        :param footer: footer of the file. All files have the same columns.
+        :param distrust: function that returns what is distrusted of each of these row groups; none: everything is trusted. It is
+            called after the pages were copied, so that others may look at them meanwhile.
         :param row_groups: consecutive row groups; by default all. Those without rows are left out.
         :raises CorruptThrift: the footer is wrong about the places of parts.
         """
@@ -152,7 +152,7 @@ class AssembledFile(Struct):
     def _take(self, group: RowGroup, by: int, leave_out: OmittedClaims, small: _SmallParts) -> None:
         """Add a row group whose pages are copied.
 
-        :param by: how far they were moved.
+        :param by: number of bytes by which the pages were moved.
         """
         chunks = []
         for leaf, chunk in enumerate(group.chunks):

@@ -39,7 +39,7 @@ _FILE_PATH, FILE_OFFSET, _META, _CRYPTO, _ENCRYPTED_META = 1, (2,), 3, 8, 9
 OFFSET_INDEX, COLUMN_INDEX = ((4,), (5,)), ((6,), (7,))
 # Fields of ColumnMetaData.
 _TYPE, _ENCODINGS, _PATH, _CODEC, _STATISTICS, _ENCODING_STATS, _SIZES = 1, 2, 3, 4, 12, 13, 16
-#: The bytes of all texts, without those of their lengths.
+#: The bytes of all texts, without the bytes of their lengths.
 TEXT_BYTES = (_META, _SIZES, 1)
 NUM_VALUES, UNCOMPRESSED_BYTES, COMPRESSED_BYTES = (_META, 5), (_META, 6), (_META, 7)
 DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE = (_META, 9), (_META, 10), (_META, 11)
@@ -216,7 +216,7 @@ class ChunkTemplate(Struct, frozen=True, eq=False):
     def pages_moved(self, values: Values, by: int) -> bytes:
         """Return the bytes of a chunk whose pages lie ``by`` bytes further on. They say what a reader of all pages needs, and no more.
 
-        :param values: of a chunk of this form. They stay what they are.
+        :param values: values of a chunk of this form. They are not changed.
         """
         form, kept = self.edited("pages only", values)
         form.move(kept, by)
@@ -329,7 +329,7 @@ def _read_struct(data: bytes, at: int, path: Path, found: list[_Place]) -> int:
 def _field_head(data: bytes, at: int, number: int) -> tuple[int, int, int]:
     """Return the number of a field, its kind, and where its value begins.
 
-    :param number: of the field before it.
+    :param number: number of the field before it.
     """
     head = data[at]
     if head >> 4:

@@ -2,7 +2,7 @@
 
 Reading many small files as one file saves a reader the work that it does for each file. A reader of such a file takes the values of
 a column from one row group after the other, and does not ask where a row group ends. So a wrong number of values in one file would
-shift those of the next one. Therefore the numbers of values in the headers of pages are compared with the footers. The pages of a
+shift the values of the next one. Therefore the numbers of values in the headers of pages are compared with the footers. The pages of a
 leaf in a list or a map do not tell how many rows they have, so the reader has to count the values in the rows of each row group.
 """
 
@@ -28,8 +28,8 @@ from parquet_parts.page import DICTIONARY_HEADER_BYTES, dictionary_of_header, ha
 from parquet_parts.schema_elements import Leaf, leaves_of
 
 _BYTE_ARRAY = 6
-#: Numbers of ``Encoding`` whose values are not wider than their pages, or those of their dictionary: plain, levels, dictionaries
-#: and DELTA_LENGTH_BYTE_ARRAY.
+#: Numbers of ``Encoding`` whose values are not wider than their pages, or the pages of their dictionary: plain, levels,
+#: dictionaries and DELTA_LENGTH_BYTE_ARRAY.
 _BOUNDED_ENCODINGS = frozenset((0, 2, 3, 4, 6, 8))
 #: About the bytes of a number in memory, or of a text's offset and validity.
 _VALUE_BYTES = 8
@@ -43,7 +43,7 @@ class GatheredEnd(Struct, frozen=True):
     """The end of a file that consists of others.
 
     :param content: the footer, its length and the magic number.
-    :param row_groups: those of the files, which name the places of their pages there.
+    :param row_groups: row groups of the files, which name the places of their pages there.
     """
 
     content: bytes
@@ -70,7 +70,7 @@ class FileGatherer(Struct):
 
         :param content: the bytes of the files behind each other.
         :param sizes: the length of each file.
-        :param most_bytes: about the most bytes that all values may have, once they are decoded.
+        :param most_bytes: approximate limit on the bytes of all values, once they are decoded.
         :param known: the ends of the files, so far as they were read before.
         :raises CannotGather: the files differ in more than their row groups, or contradict themselves, or have too many bytes.
         :raises CorruptThrift: a footer is malformed.
@@ -148,7 +148,7 @@ def _decoded_bytes(file: memoryview, data_end: int, group: RowGroup, leaves: Seq
 
 
 def _text_bytes(file: memoryview, chunk: ColumnChunk, num_values: int) -> int:
-    """Return the bytes of the texts of a chunk, or the most that they may have beyond those of their pages.
+    """Return the bytes of the texts of a chunk, or the most that they may have beyond the bytes of their pages.
 
     :raises CannotGather: nothing limits them.
     """

@@ -77,7 +77,7 @@ def widen_zeros(chunk: ColumnChunk) -> None:
 def lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
     """Tell whether a chunk certainly has no NaN. ``False``: it has one, is broken, or has pages that are not read here.
 
-    :param leaf: of floats or doubles, outside of lists and maps.
+    :param leaf: leaf of floats or doubles, outside of lists and maps.
     """
     # Reading the rows tells what is broken.
     try:
@@ -89,7 +89,7 @@ def lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
 def has_nan(values: memoryview, physical_type: int) -> bool:
     """Tell whether plain values have a NaN, or may have one.
 
-    :param physical_type: of floats or doubles.
+    :param physical_type: physical type of floats or doubles.
     """
     kind = np.dtype(FLOAT_CODES[physical_type])
     # There may be more bytes than a reader takes.

@@ -1,6 +1,6 @@
 """The footer of a Parquet file, read as deep as the moving of row groups needs.
 
-The numbers of fields are those of ``parquet.thrift``. Everything that this module does not name keeps its bytes.
+The numbers of fields are the numbers in ``parquet.thrift``. Everything that this module does not name keeps its bytes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _MOST_LEAVES = 10_000
 class ColumnChunk(Struct):
     """The values of one leaf in one row group.
 
-    :param form: what the chunk says but for its numbers and bounds.
+    :param form: template of the chunk: what the chunk says but for its numbers and bounds.
     """
 
     form: ChunkTemplate
@@ -154,7 +154,7 @@ class ColumnChunk(Struct):
 
     @property
     def has_own_old_bounds(self) -> bool:
-        """Whether a bound of the deprecated form is not that of the present form, too."""
+        """Whether a bound of the deprecated form is not the bound of the present form, too."""
         if not self.form.has_old_bounds:
             return False
         places, values = self.form.places, self.values
@@ -269,7 +269,7 @@ class _Memory(Struct):
 
     All threads of a process share it. Each change replaces a whole entry, so that no lock is needed.
 
-    :ivar forms: of the chunks of each leaf; the one that was met last is the first.
+    :ivar forms: forms of the chunks of each leaf; the one that was met last is the first.
     """
 
     forms: dict[int, tuple[ChunkTemplate, ...]] = msgspec.field(default_factory=dict)
@@ -378,7 +378,7 @@ class Footer(Struct, frozen=True):
     def row_groups_of(self, num_leaves: int) -> list[RowGroup]:
         """Return the row groups.
 
-        :param num_leaves: of the schema.
+        :param num_leaves: number of leaves of the schema.
         :raises CorruptThrift: a column is encrypted, or a row group has another number of column chunks.
         """
         groups = self.row_groups
@@ -426,7 +426,7 @@ class Footer(Struct, frozen=True):
     ) -> Footer:
         """Return a footer of the same schema for other row groups.
 
-        :param num_rows: of all row groups.
+        :param num_rows: number of rows of all row groups.
         """
         fields = Fields(self.fields)
         fields.put_number(_VERSION, _FORMAT_VERSION, I32)
@@ -486,8 +486,8 @@ class FileEnd(Struct, frozen=True):
 def footer_of(file: memoryview, data_end: int, end: FileEnd | None = None) -> Footer:
     """Read the footer of a file in memory.
 
-    :param data_end: where the footer begins.
-    :param end: of the file, if it was read before. It counts if the file still ends so; its footer is returned, no copy.
+    :param data_end: offset at which the footer begins.
+    :param end: end of the file, if it was read before. It counts if the file still ends so; its footer is returned, no copy.
     :raises CorruptThrift: the bytes are no footer.
     """
     content = bytes(file[data_end:])
@@ -526,7 +526,7 @@ def corrected_end(end: bytes) -> bytes:
     parquet-java 1.11.0 gives the entries of a map the logical type UNKNOWN beside MAP_KEY_VALUE. A group has no such
     type, so Arrow refuses the file; other readers take no notice.
 
-    :param end: from the footer on.
+    :param end: bytes of the file from the footer on.
     :raises CorruptThrift: it has a schema that may need a correction, and is malformed.
     """
     if UNKNOWN_TYPE not in end:

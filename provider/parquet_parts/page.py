@@ -37,9 +37,9 @@ class Page(Struct, frozen=True):
 
     :param start: the offset of its header.
     :param stop: the offset behind its content.
-    :param content: its bytes behind the header.
-    :param uncompressed_bytes: of the content.
-    :param num_values: nulls included.
+    :param content: bytes of the page behind its header.
+    :param uncompressed_bytes: length of the content without compression, as the header tells it.
+    :param num_values: number of values, nulls included.
     :param encoding: a number of ``Encoding``.
     """
 
@@ -73,7 +73,7 @@ def decompressed(page: Page, codec: int) -> memoryview:
 def behind_levels(content: memoryview, leaf: Leaf) -> int:
     """Return where the values begin in the content of a page. The levels before them tell which rows are null.
 
-    :param leaf: outside of lists and maps.
+    :param leaf: leaf outside of lists and maps.
     """
     if not leaf.most_defined:
         return 0
@@ -84,7 +84,7 @@ def behind_levels(content: memoryview, leaf: Leaf) -> int:
 
 
 def _told_bytes(page: Page, codec: int) -> int:
-    """Return the length without compression that the content tells, else that of the header."""
+    """Return the length without compression that the content tells, else the length that the header tells."""
     if codec == SNAPPY:
         return varint(bytes(page.content[:10]) + b"\0", 0)[0]
     return len(page.content) if codec == UNCOMPRESSED else page.uncompressed_bytes
@@ -109,7 +109,7 @@ class Dictionary(Struct, frozen=True):
 def dictionary_of_header(content: bytes) -> Dictionary | None:
     """Read the header of a page; ``None`` if it is not the header of a dictionary page.
 
-    :param content: begins with the header.
+    :param content: bytes that begin with the header.
     """
     with suppress(CorruptThrift):  # it is asked for estimates; reading the rows tells what is broken
         header, _ = Fields.first_of(content, _SHAPE)

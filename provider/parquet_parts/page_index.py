@@ -1,6 +1,6 @@
 """Reads the parts of a Parquet footer and page index that tell a reader which rows it may skip.
 
-Both are structs of Thrift's compact protocol (:mod:`parquet_parts.thrift`). The numbers of their fields are those of
+Both are structs of Thrift's compact protocol (:mod:`parquet_parts.thrift`). The numbers of their fields are the numbers in
 ``parquet.thrift``.
 """
 
@@ -73,7 +73,7 @@ def page_index_start(footer: Fields, end: int) -> int:
 class ColumnIndex(Struct, frozen=True):
     """The bounds of each page of a column chunk. The bounds of a page of nulls have no meaning.
 
-    :param boundary_order: 0 none, 1 ascending, 2 descending.
+    :param boundary_order: order of the bounds: 0 none, 1 ascending, 2 descending.
     :param null_counts: ``None``: the index has none.
     """
 

@@ -35,7 +35,7 @@ _TRUE = (BOOLEAN, b"")
 
 def _struct(fields: dict[int, Any]) -> Fields:
     """
-    :param fields: each a pair of kind and bytes, or a struct.
+    :param fields: fields, each a pair of kind and bytes, or a struct.
     """
     return Fields(
         {
@@ -85,7 +85,7 @@ class Leaf(Struct, frozen=True):
     """A leaf of a schema.
 
     :param path: names from the top down.
-    :param is_repeated: it is in a list or a map.
+    :param is_repeated: ``True`` if it is in a list or a map.
     :param most_defined: the definition level of values that are not null: how many of the elements on the path may be absent.
     """
 

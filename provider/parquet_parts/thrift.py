@@ -31,7 +31,7 @@ _MOST_BITS = 70
 class CorruptThrift(ValueError):
     """Some bytes are not a struct of the compact protocol.
 
-    :ivar position: of the byte that was read last; ``why`` says what is wrong there.
+    :ivar position: position of the byte that was read last; ``why`` says what is wrong there.
     """
 
     def __init__(self, position: int, why: str) -> None:
@@ -192,7 +192,7 @@ class Fields(dict[int, tuple[int, Any]]):
         self[field] = (LIST, items)
 
     def drop(self, *numbers: int) -> None:
-        """Remove those of the fields that are there."""
+        """Remove fields; an absent field is no error."""
         for number in numbers:
             self.pop(number, None)
 

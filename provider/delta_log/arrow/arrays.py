@@ -13,7 +13,7 @@ import pyarrow as pa
 def arrow_array(values: npt.NDArray[Any]) -> pa.Array:
     """Return numbers or truth values as an Arrow array without nulls. Numbers that lie behind each other keep their memory.
 
-    :param values: in the byte order of this machine; neither objects nor times.
+    :param values: numbers or truth values in the byte order of this machine; neither objects nor times.
     """
     assert values.dtype.isnative
     kind = pa.from_numpy_dtype(values.dtype)

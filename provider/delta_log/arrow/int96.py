@@ -37,8 +37,8 @@ _BATCH_ROWS = 1 << 14
 class Int96Check(Struct):
     """Checks the batches of one file.
 
-    :param paths: of the leaves that are stored as INT96.
-    :param open_in_seconds: opens the file again, with these timestamps in seconds.
+    :param paths: paths of the leaves that are stored as INT96.
+    :param open_in_seconds: function that opens the file again, with these timestamps in seconds.
     """
 
     key: str

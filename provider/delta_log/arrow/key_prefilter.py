@@ -42,7 +42,7 @@ def _words(keys: pa.StringArray) -> npt.NDArray[np.uint64]:
 class KeyMarks(Struct, frozen=True, dict=True, eq=False):
     """The marks of some keys.
 
-    :ivar marks: one for each key, in their order.
+    :ivar marks: marks, one for each key, in the order of the keys.
     """
 
     marks: npt.NDArray[np.uint32]

@@ -43,8 +43,8 @@ def map_ordered(
 
     At most twice as many results as threads wait for the caller.
 
-    :param threads: how many calls run at once, for example ``storage.concurrency``. With fewer than two, each call runs in
-        the caller's thread when its result is asked for.
+    :param threads: number of calls that run at once, for example ``storage.concurrency``. With fewer than two, each call
+        runs in the caller's thread when its result is asked for.
     """
     if threads < 2:
         yield from map(function, items)
@@ -68,7 +68,7 @@ def map_stream(
 ) -> Generator[_Out, None, None]:
     """Yield ``function(item)`` for each item, in the order of the items, which one thread of its own makes.
 
-    :param threads: how many calls run at once; by default one for each processor, and at least two. As many results wait
+    :param threads: number of calls that run at once; by default one for each processor, and at least two. As many results wait
         for the caller.
     """
     count = max(2, pa.cpu_count()) if threads is None else threads

@@ -1,7 +1,7 @@
 """Asks the AWS Glue Data Catalog for a table, with botocore, which the extra ``s3`` installs.
 
-The identity is that of the S3 options (``key``, ``secret``, ``token``, ``profile``, ``assume_role``), else that of the machine. It
-needs ``glue:GetTable`` on the catalog, the database and the table. The option ``glue`` says which catalog is asked:
+Requests use the identity of the S3 options (``key``, ``secret``, ``token``, ``profile``, ``assume_role``), else the identity of
+the machine. It needs ``glue:GetTable`` on the catalog, the database and the table. The option ``glue`` says which catalog is asked:
 ``{"region": …, "catalog_id": …, "endpoint_url": …}``, each of which may be left out.
 """
 

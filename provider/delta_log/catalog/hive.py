@@ -60,7 +60,7 @@ class Metastore(Struct, frozen=True):
     """The value of ``hive_metastore`` in the storage options.
 
     :param places: hosts and ports, which serve the same tables.
-    :param user: as whom to ask; ``None``: as the user that the metastore takes for one who does not say.
+    :param user: name of the user that the client gives; ``None``: the client names no user, and the metastore chooses one.
     """
 
     places: tuple[tuple[str, int], ...]

@@ -65,9 +65,9 @@ _SYMLINKS = "SymlinkTextInputFormat"
 class CatalogEntry(Struct, frozen=True):
     """A table as a catalog has it.
 
-    :param table_type: such as ``EXTERNAL_TABLE`` or ``VIRTUAL_VIEW``.
-    :param location: of the storage; ``None`` or empty: there is none.
-    :param storage_properties: of the serialisation library, in Hive's words.
+    :param table_type: type of the table, such as ``EXTERNAL_TABLE`` or ``VIRTUAL_VIEW``.
+    :param location: location of the storage; ``None`` or empty: there is none.
+    :param storage_properties: properties of the serialisation library, in Hive's words.
     """
 
     table_type: str

@@ -33,8 +33,8 @@ def by_age(
 ) -> Iterator[pa.RecordBatch]:
     """Read files by age, newest first.
 
-    :param read: gives some columns of all files, always in the same order.
-    :param group_rows: how many files become a sidecar; their order within it means nothing.
+    :param read: function that gives some columns of all files, always in the same order.
+    :param group_rows: number of files that become a sidecar; their order within the sidecar means nothing.
     :raises CommitFailed: a later pass finds another number of files.
     """
     ranks = _ranks(read)

@@ -35,7 +35,7 @@ def short_hashes(keys: pa.Array | pa.ChunkedArray) -> _Hashes:
 class KeyFilter(Struct, frozen=True, eq=False):
     """The filter of one sidecar.
 
-    :ivar hashes: sorted, without duplicates.
+    :ivar hashes: hashes of the keys, sorted, without duplicates.
     """
 
     hashes: _Hashes

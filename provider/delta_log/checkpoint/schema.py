@@ -1,7 +1,7 @@
 """The Parquet columns of a checkpoint, and Arrow batches in them.
 
 Protocol section "Checkpoint Schema". There is a column for each kind of action; a row has a value in one of them, and
-everything may be null. Types are those of the JVM writers, so that their readers need not convert.
+everything may be null. JVM writers use the same types, so that JVM readers need not convert.
 
 Statistics have two forms, JSON texts and a struct; see :class:`StatsForms`. The struct has the types of the current
 schema, under physical names.
@@ -179,7 +179,7 @@ class CheckpointSchema:
     def adds(self, files: pa.RecordBatch, columns: pa.Schema) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """Convert live files.
 
-        :param files: in :data:`~delta_log.checkpoint.state.ADD_COLUMNS`.
+        :param files: files with the columns :data:`~delta_log.checkpoint.state.ADD_COLUMNS`.
         :return: a batch in ``columns``, and the files as a reader of the checkpoint will see them.
         """
         texts = files.column("stats")
@@ -213,7 +213,7 @@ class CheckpointSchema:
     def others(self, actions: Iterable[Action], columns: pa.Schema | None = None) -> pa.Table:
         """Convert actions that are not about files.
 
-        :param columns: default: those of a classic checkpoint.
+        :param columns: columns of the result; default: the columns of a classic checkpoint.
         """
         columns = self.columns if columns is None else columns
         rows = [_row(action) for action in actions]

@@ -26,7 +26,7 @@ _SPARE_SIDECARS = 16
 class OldSidecar(Struct, frozen=True):
     """A sidecar of the newest checkpoint.
 
-    :ivar rows: how many of its rows still count.
+    :ivar rows: number of its rows that still count.
     :ivar stays: whether the next checkpoint can name it again.
     """
 
@@ -37,10 +37,10 @@ class OldSidecar(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """Rows that are written anew: the new rows if ``takes_new``, and those of some neighbouring sidecars that count.
+    """Rows that are written anew: the new rows if ``takes_new``, and the rows that count of some neighbouring sidecars.
 
-    :ivar rows: how many they are, about.
-    :ivar sidecar_actions: how many each sidecar of the run gets, so that all have the same size.
+    :ivar rows: approximate number of these rows.
+    :ivar sidecar_actions: number of actions that each sidecar of the run gets, so that all have the same size.
     """
 
     sidecars: tuple[OldSidecar, ...]

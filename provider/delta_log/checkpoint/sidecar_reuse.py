@@ -38,7 +38,7 @@ from delta_log.table_config.properties import log_retention_ms, readable
 class SidecarReuse(Struct, frozen=True):
     """The sidecars that the next checkpoint names again, and how its other rows are read.
 
-    :ivar layouts: one for live files and one for tombstones.
+    :ivar layouts: one layout for live files and one for tombstones.
     """
 
     layouts: dict[FileAction, Layout]
@@ -69,7 +69,7 @@ def find_reuse(
     """Find the sidecars that can be named again; ``None``: none can, and all rows have to be written.
 
     :param form: the form of the sidecars to write, see :func:`~delta_log.checkpoint.sidecar_tags.form_of`.
-    :param sidecar_actions: how many actions each of them gets at most.
+    :param sidecar_actions: maximum number of actions in each of these sidecars.
     """
     based = _on_newest_checkpoint(storage, snapshot)
     if based is None or based.base is None:
@@ -132,7 +132,7 @@ def _may_vanish_ms(snapshot: Snapshot, now_ms: int) -> int:
 class _Examiner:
     """Finds out how many rows of a sidecar still count.
 
-    :ivar _identities: all that the commits name, in the order of ``_hashes``.
+    :ivar _identities: all identities that the commits name, in the order of ``_hashes``.
     :ivar _hashes: sorted hashes of their keys.
     """
 

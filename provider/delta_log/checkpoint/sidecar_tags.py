@@ -34,8 +34,8 @@ class SidecarTags(msgspec.Struct, frozen=True, omit_defaults=True):
 
     :param action: the kind of all its rows.
     :param rows: the number of rows.
-    :param form: see :func:`form_of`.
-    :param content: see :class:`~delta_log.arrow.content_digest.ContentDigest`.
+    :param form: form of the sidecar, see :func:`form_of`.
+    :param content: digest of the content, see :class:`~delta_log.arrow.content_digest.ContentDigest`.
     :param deletions_ms: the earliest and the latest time of deletion, for tombstones.
     :param filter: offset and length in bytes of the key filter in the file.
     """

@@ -68,14 +68,14 @@ class StagedCheckpoint(Struct):
     """A checkpoint that is published by putting ``body`` under ``key``.
 
     :ivar reuse: the sidecars to take over from the checkpoint before.
-    :ivar group_actions: how many actions a sidecar or row group has at most.
+    :ivar group_actions: maximum number of actions in a sidecar or row group.
     :ivar in_age_order: whether files are sorted, see :mod:`delta_log.checkpoint.age_order`.
-    :ivar actions: the number of rows, including those of sidecars.
+    :ivar actions: the number of rows, including the rows of sidecars.
     :ivar size_bytes: the size of all its files.
     :ivar counts: the counts of its live files; without their histogram where sidecars are taken over.
     :ivar top: the actions of a V2 checkpoint's first file except sidecars; empty for a classic checkpoint.
     :ivar _begun: keys of its own sidecars, in the order in which threads began them; ``_new`` in their final order.
-    :ivar _digests: by row group, or by own sidecar.
+    :ivar _digests: digests by row group, or by own sidecar.
     """
 
     state: CheckpointState

@@ -88,11 +88,11 @@ class CheckpointMismatch(DeltaLogError):
 class CheckpointResult(Struct, frozen=True):
     """The checkpoint that was written, or found.
 
-    :param actions: the number of rows, including those of sidecars.
+    :param actions: the number of rows, including the rows of sidecars.
     :param keys: the keys of all its files; readers start from the first.
-    :param stats_forms: some of ``json`` and ``struct``; empty for a checkpoint that was found.
+    :param stats_forms: forms of statistics, some of ``json`` and ``struct``; empty for a checkpoint that was found.
     :param already_there: a complete checkpoint of this version was found; at most the pointer was written.
-    :param reused_sidecars: how many sidecars it took over from the checkpoint before.
+    :param reused_sidecars: number of sidecars that it took over from the checkpoint before.
     :param warnings: failures to move the pointer. Readers find the checkpoint by listing all the same.
     """
 
@@ -120,11 +120,11 @@ def write_checkpoint(
 ) -> CheckpointResult:
     """Write a checkpoint of a version, so that readers can open it without older commits.
 
-    :param policy: classic or V2; ``None``: the table's ``delta.checkpointPolicy``, and an existing checkpoint of
-        either kind will do.
+    :param policy: kind of the checkpoint, classic or V2; ``None``: the table's ``delta.checkpointPolicy``, and an existing
+        checkpoint of either kind will do.
     :param top_format: the format of a V2 checkpoint's first file.
     :param incremental: whether a V2 checkpoint may name sidecars of the newest checkpoint again.
-    :param sidecar_actions: how many actions a sidecar or row group has at most.
+    :param sidecar_actions: maximum number of actions in a sidecar or row group.
     :raises UnsupportedFeature: the protocol does not allow it; nothing was written.
     :raises InvalidRequest: the caller asks for a V2 checkpoint, which the table does not support; or the store cannot
         write safely.
@@ -373,7 +373,7 @@ def _point_to(storage: Storage, make_pointer: Callable[[], LastCheckpoint | None
 
     The checkpoint exists by then and the pointer is only advice, so a failure of the store is a warning.
 
-    :param make_pointer: gives ``None`` where there is nothing to move.
+    :param make_pointer: function that gives ``None`` where there is nothing to move.
     :return: warnings.
     """
     try:

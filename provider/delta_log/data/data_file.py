@@ -97,9 +97,9 @@ class ColumnMemory:
 class FileInMemory(Struct, frozen=True):
     """A data file whose bytes are in memory.
 
-    :param end: with a footer in the place of the file's own, if there is another one.
-    :param row_groups: as that footer describes them but for the places of pages, so that only :meth:`DataFile.read_at_once` may follow;
-        ``None``: the footer is read.
+    :param end: end of the file with a footer in the place of the file's own, if there is another one.
+    :param row_groups: row groups as that footer describes them but for the places of pages, so that only
+        :meth:`DataFile.read_at_once` may follow; ``None``: the footer is read.
     """
 
     content: pa.Buffer
@@ -110,7 +110,7 @@ class FileInMemory(Struct, frozen=True):
 class DataFile:
     """One open data file.
 
-    :param key: relative to the table's root.
+    :param key: key relative to the table's root.
     :param mapping_mode: ``none``, ``name`` or ``id``, the table's ``delta.columnMapping.mode``.
     :param in_memory: the bytes of the file, if these are not to be read from storage. With ``end``, they are forgotten when the file
         is closed.
@@ -306,12 +306,12 @@ class DataFile:
 
         :param columns: the columns to read.
         :param hidden: the file's deletion vector.
-        :param physical: name nested members by their physical names.
-        :param positions: return the position of each row.
+        :param physical: ``True``: name nested members by their physical names.
+        :param positions: ``True``: return the position of each row.
         :param batch_rows: the most rows of a batch.
-        :param memory: filled by reads of other files of the table in the same way.
+        :param memory: memory that reads of other files of the table in the same way fill.
         :param row_groups: consecutive row groups to read; by default all. Positions still count from the file's first row.
-        :param on_all_processors: decode columns side by side, unless the caller reads several files at once.
+        :param on_all_processors: ``True``: decode columns side by side. ``False`` is for a caller that reads several files at once.
         :param dictionaries: physical names of texts to return as dictionary arrays, where the file needs no conversion.
         """
         if hidden is not None and hidden.max is not None and hidden.max >= self.num_rows:
@@ -359,10 +359,10 @@ class DataFile:
     ) -> pa.Table | None:
         """Return all rows, or ``None`` if the file needs more than decoding: :meth:`read` converts and checks values.
 
-        The columns have physical names. The chunks of a column are not those of another one.
+        The columns have physical names. Two columns may be divided into chunks at different rows.
 
         :param columns: the columns to read.
-        :param memory: filled by reads of other files of the table in the same way.
+        :param memory: memory that reads of other files of the table in the same way fill.
         :param dictionaries: physical names of texts to return as dictionary arrays.
         :raises CorruptLog: the file is broken.
         """
@@ -425,7 +425,7 @@ class DataFile:
         return [group.chunks[leaf].num_values for group in self._row_groups()]
 
     def _leaves_within(self, name: str) -> list[int]:
-        """Return the numbers of the leaves that may be those of a column: a name may contain dots."""
+        """Return the numbers of the leaves that may belong to a column: a name may contain dots."""
         return [number for path, number in self._leaf_numbers.items() if is_within(path, {name})]
 
     def _read_as_dictionaries(self, columns: Sequence[_Found]) -> None:

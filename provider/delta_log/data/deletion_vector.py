@@ -2,7 +2,7 @@
 
 Protocol sections "Deletion Vectors" and "Deletion Vector Format". There are three layers. A *descriptor* in the log
 (:class:`~delta_log.log.actions.DeletionVector`) says where the bytes are: in a file under the root, in a file elsewhere, or in
-the descriptor itself. A *file* packs several vectors, each with its size and CRC. The bytes are those of a
+the descriptor itself. A *file* packs several vectors, each with its size and CRC. The bytes encode a
 :class:`~delta_log.data.row_bitmap.RowBitmap`.
 
 1. Row indices are 0-based physical positions in the Parquet file, across its row groups.

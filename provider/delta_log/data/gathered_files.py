@@ -50,11 +50,11 @@ class GatheredFiles:
         ``None`` means that the files have to be read one by one: they are not alike, their values have to be converted or checked,
         are too large together, or one of them is broken. Reading each of them tells which, and why.
 
-        :param files: with the length that each of them should have.
+        :param files: files, each with the length that it should have.
         :param columns: the columns to read.
-        :param memory: filled by other calls for the same columns.
+        :param memory: memory that other calls for the same columns fill.
         :param dictionaries: physical names of texts to return as dictionary arrays.
-        :param most_bytes: about the most bytes of the rows.
+        :param most_bytes: approximate limit on the bytes of the rows.
         """
         if self._refusals == _MOST_REFUSALS:
             return None

@@ -47,8 +47,8 @@ ReadAt = Callable[[int, int], bytes]
 class Leaves(Struct, frozen=True):
     """The Parquet columns, by number, that the asked columns of a table consist of.
 
-    :param texts: those of variable width.
-    :param repeated: those within lists or maps.
+    :param texts: columns of variable width.
+    :param repeated: columns within lists or maps.
     """
 
     asked: tuple[int, ...]
@@ -107,8 +107,8 @@ def plan_reads(
 
     :param row_groups: all row groups of the file.
     :param most_rows: the most rows of a batch.
-    :param read_at: reads bytes of the file; ``None`` if that would cost a request.
-    :param groups: the numbers of those to read.
+    :param read_at: function that reads bytes of the file; ``None`` if that would cost a request.
+    :param groups: the numbers of the row groups to read.
     :raises CorruptThrift: a column chunk does not say how many values or bytes it has.
     """
     together: list[_Group] = []

@@ -105,7 +105,7 @@ def count_values(group: footer.RowGroup, names: Sequence[str], schema: pq.Parque
 
     ``None``: the footer does not say. Every action has a leaf that is not repeated.
 
-    :param schema: of the file.
+    :param schema: schema of the file.
     """
     total = 0
     for index, chunk in enumerate(group.chunks):

@@ -284,7 +284,7 @@ def _unquote(text: str, log_path: str) -> str:
 
 
 def _normalise(log_path: str, path: str, climb_from: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Append the segments of a decoded path to those of its start, and resolve ``.``, ``..`` and empty segments.
+    """Append the segments of a decoded path to the segments of its start, and resolve ``.``, ``..`` and empty segments.
 
     :param climb_from: the segments of the start; ``None``: an empty start, which ``..`` may not leave.
     """

@@ -66,7 +66,7 @@ _MEMBERS = {
     "add": {name: (member, kind) for name, member, kind in _ADD_MEMBERS},
     "remove": {name: (member, kind) for name, member, kind in _REMOVE_MEMBERS},
 }
-#: The lowest and the highest value of each number of an ``add``; :mod:`delta_log.log.actions` has those of JSON actions.
+#: The lowest and the highest value of each number of an ``add``; :mod:`delta_log.log.actions` has the bounds for JSON actions.
 _BOUNDS: dict[str, tuple[int, int]] = {
     "size": (0, (1 << 63) - 1),
     "base_row_id": (0, MAX_ROW_ID),

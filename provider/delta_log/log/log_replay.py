@@ -37,7 +37,7 @@ from delta_log.storage.storage import Storage
 class ReplayedCommits(Struct):
     """The actions of some successive commits that still count.
 
-    :ivar adds: by identity, newest first; ``removes`` likewise. See :mod:`delta_log.log.action_columns`.
+    :ivar adds: actions by identity, newest first; ``removes`` likewise. See :mod:`delta_log.log.action_columns`.
     :ivar commit_infos: ``commitInfo`` by version, where the commit itself was read and not a compaction.
     """
 
@@ -55,7 +55,7 @@ class ReplayedCommits(Struct):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the commits hold nothing that counts, as those of VACUUM."""
+        """Whether the commits hold nothing that counts, as the commits of VACUUM do."""
         others = (self.protocol, self.metadata, self.transactions, self.domains)
         return not self.has_files and not any(others)
 

@@ -105,7 +105,7 @@ def _listed(storage: Storage, start: int, latest: int | None = None) -> LogListi
 def listing_of(infos: Iterable[FileInfo], start: int = 0, latest: int | None = None) -> LogListing:
     """Sort out listed files: commits, compactions and complete checkpoints.
 
-    :param latest: files of later versions are ignored.
+    :param latest: last version to include; files of later versions are ignored.
     """
     listing = LogListing(start)
     parts: dict[tuple[int, LogFileKind, int, str], list[LogFile]] = {}

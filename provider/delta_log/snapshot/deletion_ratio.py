@@ -29,7 +29,7 @@ class DeletedRows(Struct, frozen=True):
     """The deleted rows of a table or a partition.
 
     :param num_rows: all rows in the files, including hidden ones.
-    :param num_files_over: how many files have at least a given share of hidden rows; ``size_bytes_over`` is their size.
+    :param num_files_over: number of files with at least a given share of hidden rows; ``size_bytes_over`` is their size.
     :param partition: logical column names to raw values; empty for a whole table.
     """
 
@@ -137,7 +137,7 @@ def deleted_rows(snapshot: Snapshot, file_ratio: float) -> list[DeletedRows]:
 def of_table(snapshot: Snapshot, partitions: Sequence[DeletedRows]) -> DeletedRows:
     """The deleted rows of the whole table.
 
-    :param partitions: those with deleted rows, from :func:`deleted_rows`.
+    :param partitions: partitions with deleted rows, from :func:`deleted_rows`.
     """
     stats = snapshot.files(["stats"]).column("stats")
     rows = pc.sum(

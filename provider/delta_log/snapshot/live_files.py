@@ -104,7 +104,7 @@ class FileActions(Struct):
         return FileActions(self.action, tail, self.source, self.table_uri)
 
     def counts(self) -> Counts:
-        """Totals, derived from those of an older snapshot where there are any."""
+        """Totals, derived from the totals of an older snapshot where there are any."""
         if self._counted is None:
             self._counted = self._count()
         return self._counted
@@ -118,8 +118,8 @@ class FileActions(Struct):
     def _stream(self, columns: Sequence[str], batch_rows: int, *, in_place: bool) -> Iterator[pa.RecordBatch]:
         """Read the actions.
 
-        :param in_place: give the parts between superseded files without copying them. That saves memory where all
-            batches are kept, and makes many small ones, which are slow to work on one by one.
+        :param in_place: ``True``: give the parts between superseded files without copying them. That saves memory where all
+            batches are kept, and makes many small batches, which are slow to work on one by one.
         """
         if self._kept and all(name in self._kept for name in columns):
             yield from self.table(columns).to_batches()

@@ -52,7 +52,7 @@ def matching_files(
 ) -> MatchedFiles:
     """Decide for each file whether it matches a predicate on the partition columns.
 
-    :param where: by logical names, on typed values.
+    :param where: predicate by logical names, on typed values.
     :raises InvalidRequest: the predicate does not fit the columns.
     """
     typed = typed_partition_values(partition_schema, partition_values, or_null=True)
@@ -76,7 +76,7 @@ def matching_files(
 def require_readable(files: pa.Table | pa.RecordBatch, partition_schema: StructType, version: int) -> None:
     """Refuse files with a partition value that cannot be read; name one of them.
 
-    :param files: with ``path`` and ``partition_values``.
+    :param files: files with the columns ``path`` and ``partition_values``.
     :raises InvalidPartitionValue: a value cannot be read.
     """
     for column in partition_schema:

@@ -237,12 +237,12 @@ class Snapshot:
     ) -> pa.Table:
         """The live files, a row each.
 
-        :param columns: some of :data:`FILE_COLUMNS`: ``path`` (verbatim), ``key`` (decoded), ``partition_values``
+        :param columns: names from :data:`FILE_COLUMNS`: ``path`` (verbatim), ``key`` (decoded), ``partition_values``
             (raw map, physical names), ``size`` (bytes), ``modification_time`` (ms), ``stats`` (JSON text),
             ``tags``, ``deletion_vector``, ``base_row_id``, ``default_row_commit_version``, ``clustering_provider``.
         :param where: a predicate on partition columns (logical names, typed values). A file does not match if the predicate
             needs a partition value of it that cannot be read.
-        :param undecided: these files instead of those that match.
+        :param undecided: ``True``: give these files instead of the files that match.
         """
         return self._collect(lambda log: log.adds, _chosen(FILE_COLUMNS, columns), where, undecided)
 
@@ -353,7 +353,7 @@ class Snapshot:
         """The live rows, streamed: logical names and types, deletion vectors and partition values applied.
 
         :param where: a predicate on partition columns; it chooses files, and so rows.
-        :param row_tracking: append ``_row_id`` and ``_row_commit_version``, the stable ids of the rows.
+        :param row_tracking: ``True``: append ``_row_id`` and ``_row_commit_version``, the stable ids of the rows.
         :raises InvalidRequest: no such column, or row tracking is asked for and not enabled.
         :raises InvalidPartitionValue: a file has a partition value that the columns or the predicate need, and that cannot
             be read.

@@ -88,8 +88,8 @@ def _not_found(
     last_ms: int | None = None,
 ) -> VersionNotFound:
     """
-    :param first_ms: when the first version was committed that the log can reconstruct, and ``last_ms`` the last one; ``None``:
-        the log does not say.
+    :param first_ms: commit time of the first version that the log can reconstruct, and ``last_ms`` of the last version;
+        ``None``: the log does not say.
     """
     known = None if first_ms is None or last_ms is None else (moment_text(first_ms), moment_text(last_ms))
     return VersionNotFound(storage.uri, moment_text(asked_ms), listing.earliest, listing.latest, known)
@@ -100,7 +100,7 @@ def read_history(storage: Storage, listing: LogListing, limit: int | None) -> li
 
     ``timestamp`` is the time by which :func:`version_at` finds the version, not the time by the writer's clock.
 
-    :param listing: of the whole log.
+    :param listing: listing of the whole log.
     """
     commits = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
     stated: dict[int, Mapping[str, Any]] = {}

@@ -181,7 +181,7 @@ class _Gathered(Struct):
 class StatsCollector(Struct):
     """Gathers the statistics of one data file while its rows are written.
 
-    :param string_prefix_length: see :func:`string_prefix_length`.
+    :param string_prefix_length: length of the prefixes of strings, see :func:`string_prefix_length`.
     :param tight_bounds: value of ``tightBounds``, which tables with deletion vectors need; ``None`` leaves it out.
     """
 
@@ -235,7 +235,7 @@ class StatsCollector(Struct):
             self._widen(gathered, self.columns[number], extremes)
 
     def leave_out(self, path: tuple[str, ...], *, nulls: bool = True) -> None:
-        """Write no bounds of a column, since those of some rows cannot be told, and with ``nulls`` no count of nulls."""
+        """Write no bounds of a column, since the bounds of some rows are unknown, and with ``nulls`` no count of nulls."""
         gathered = self._gathered[self._number(path)]
         gathered.bounded = False
         if nulls:

@@ -1,4 +1,4 @@
-"""What the refusal of a store says: who asked, which right is missing, and whether another try can help.
+"""What the refusal of a store says: which identity sent the request, which right is missing, and whether another try can help.
 
 Who asked is told by names and never by secrets: of an access key only the last characters are shown.
 
@@ -31,12 +31,12 @@ def denied(
 ) -> AccessDenied:
     """Make the error for a refusal.
 
-    :param said: what the store said, and what it means.
-    :param identity: who asked, see :func:`identity_of`.
-    :param right: what is missing, as far as it is known: the right and the resource.
-    :param remedy: what to do; default: to grant the right, or to correct the credentials.
-    :param hint: what else may be the reason.
-    :param may_pass: another try may succeed.
+    :param said: words of the store, and what they mean.
+    :param identity: identity that sent the request, see :func:`identity_of`.
+    :param right: missing right and its resource, as far as they are known.
+    :param remedy: advice on what to do; default: to grant the right, or to correct the credentials.
+    :param hint: another possible reason.
+    :param may_pass: ``True`` if another try may succeed.
     """
     if not remedy:
         grant = f"Grant {right} to it, or correct" if right else "Check"

@@ -33,7 +33,7 @@ class _Known(Struct, frozen=True):
     """The options of one store, or the members of one option.
 
     :param settings: names of settings.
-    :param identity: names of what says who asks, or proves it.
+    :param identity: names of settings that state or prove the identity of the client.
     :param nested: settings that have members.
     :param added: settings with which the client looks for the identity of its machine.
     """

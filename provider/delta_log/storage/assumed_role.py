@@ -1,9 +1,9 @@
 """Credentials of a role, which every process gets for itself and renews while it works.
 
 The storage option ``assume_role`` says how to get the credentials, and travels in their place: a session that was opened
-elsewhere would end in the midst of a long job, and the job could not renew it. The credentials that the role is assumed with are
-those of the other options (``key``, ``secret``, ``token``, ``profile``), else the identity of the machine. With
-``web_identity_token_file`` it is the token in that file, which is read anew for each session.
+elsewhere would end in the midst of a long job, and the job could not renew it. A process assumes the role with the
+credentials of the other options (``key``, ``secret``, ``token``, ``profile``), else with the identity of the machine. With
+``web_identity_token_file`` it uses the token in that file, which it reads anew for each session.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class AssumedRole:
     """The value of ``assume_role`` in the storage options.
 
     :param role_arn: the role.
-    :param session_name: what the store's own logs show.
-    :param duration_seconds: how long a session lasts; default: an hour.
-    :param renew_before_seconds: how long before its end a session is renewed.
+    :param session_name: name that the store's own logs show.
+    :param duration_seconds: length of a session; default: an hour.
+    :param renew_before_seconds: time before the end of a session at which the session is renewed.
     :param web_identity_token_file: a path on each machine that works on the table.
-    :param sts_endpoint_url: of the token service; default: Amazon's.
+    :param sts_endpoint_url: address of the token service; default: Amazon's.
     :param parameters: further parameters of AssumeRole or AssumeRoleWithWebIdentity, such as ``Policy``.
     """
 
@@ -185,7 +185,7 @@ def renewing_session(given: Any, options: Mapping[str, Any]) -> Any:
     """Return a session of botocore with the credentials of a role.
 
     :param given: the value of ``assume_role``.
-    :param options: of the store; those with which the role is assumed.
+    :param options: options of the store, with which the role is assumed.
     """
     try:
         from botocore.config import Config  # type: ignore[import-untyped]

@@ -26,7 +26,7 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
     """Open the store of a table.
 
     :param table_uri: a local path, ``file://…`` or any URI that fsspec knows (``s3://``, ``gs://``, ``abfs://`` …).
-    :param storage_options: passed to the fsspec file system, except ``lock``, which belongs to this package.
+    :param storage_options: options that are passed to the fsspec file system, except ``lock``, which belongs to this package.
     :raises InvalidRequest: no store has this scheme, its package is missing, or the address carries credentials.
     """
     require_no_credentials(table_uri)
@@ -78,7 +78,7 @@ def _with_plain_scheme(address: str) -> str:
 def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Storage:
     """Open a table on S3 whose commits go through a DynamoDB table.
 
-    :param options: of the S3 file system.
+    :param options: options of the S3 file system.
     :param lock: the storage option ``lock``; see :class:`~delta_log.storage.lock.dynamodb_lock.LockOptions`.
     :raises InvalidRequest: the table is not on S3, or the option is wrong.
     """
@@ -100,8 +100,8 @@ def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Sto
 class StoragePool:
     """Opens storages that share one client for each bucket or container; any thread may use it.
 
-    :param storage_options: as for :func:`~delta_log.storage.opening.open_storage`. The pool drops ``lock``, because its
-        storages are for reading.
+    :param storage_options: options as for :func:`~delta_log.storage.opening.open_storage`. The pool drops ``lock``, because
+        its storages are for reading.
     """
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:

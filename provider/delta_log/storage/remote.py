@@ -39,7 +39,7 @@ _UNKNOWN_STORE = "it has no operation that is known to create a file whole, and 
 class FileSystemOnDemand:
     """An fsspec file system, which is opened when it is asked for. Importing its client takes up to half a second.
 
-    :param options: of the file system.
+    :param options: options of the file system.
     """
 
     def __init__(self, table_uri: str, options: Mapping[str, Any]) -> None:
@@ -269,7 +269,7 @@ ReadRange = Callable[[int, int], bytes]
 def opened(read: ReadRange, size: int, tail: bytes = b"") -> io.BufferedReader:
     """Open an object as a seekable file.
 
-    :param tail: its last bytes, where they are known already.
+    :param tail: last bytes of the object, where they are known already.
     """
     return io.BufferedReader(_RangedFile(read, size, tail), READ_AHEAD_BYTES)
 

@@ -19,16 +19,16 @@ from delta_log.errors import InvalidRequest
 class StoreKind(Struct, frozen=True):
     """One kind of store that can be written to.
 
-    :param family: stands for all schemes of this store when addresses are compared.
-    :param schemes: those that open a table.
+    :param family: name that stands for all schemes of this store when addresses are compared.
+    :param schemes: schemes that open a table.
     :param aliases: further schemes that other writers put into paths of the log.
     :param implementation: module and class of the storage. It is loaded when the first table is opened there, because
         client libraries are large.
     :param extra: the extra of this distribution that installs the client library.
-    :param case_sensitive: two names of buckets or containers that differ in case are two; false for names of hosts.
+    :param case_sensitive: ``True`` if names of buckets or containers that differ in case are two names; ``False`` for names of hosts.
     :param has_account: an address may be ``container@account``, where the account is a name or a host.
-    :param account_endpoints: labels of the account's host that name one of its endpoints; all lead to one account. The first is
-        that of :attr:`spelling`.
+    :param account_endpoints: labels of the account's host that name one of its endpoints; all lead to one account. The first
+        label belongs to :attr:`spelling`.
     :param spelling: the scheme of the one spelling that stands for all; default: the family.
     """
 
@@ -52,7 +52,7 @@ class StoreKind(Struct, frozen=True):
 
     def _authority(self, authority: str, endpoint: tuple[str, ...]) -> str:
         """
-        :param endpoint: takes the place of the label that names an endpoint.
+        :param endpoint: labels that take the place of the label that names an endpoint.
         """
         container, at, account = authority.partition("@")
         labels = account.lower().split(".")

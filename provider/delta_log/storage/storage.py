@@ -39,9 +39,9 @@ from delta_log.errors import InvalidRequest
 class FileInfo(Struct, frozen=True):
     """One object of a listing.
 
-    :param modification_time_ms: since the epoch, by the store's clock.
-    :param tag: changes with the content under the same key (an ETag, a generation). ``None``: the store has no tags, or this
-        kind of listing does not give them.
+    :param modification_time_ms: milliseconds since the epoch, by the store's clock.
+    :param tag: text that changes with the content under the same key (an ETag, a generation). ``None``: the store has no tags,
+        or this kind of listing does not give them.
     """
 
     key: str
@@ -66,12 +66,13 @@ class TreePage(Struct, frozen=True):
     """A part of a listing of the table's root: files as parallel lists, and directories.
 
     :param keys: a list, or an Arrow column where a store lists very many at once; see :meth:`names`.
-    :param sizes: in bytes; ``None``: this listing has no sizes and times; ask :meth:`Storage.head_many`.
-    :param modification_times_ms: as in :class:`FileInfo`.
-    :param directories: those that the listing entered, and when each changed last; empty where a store has no directories.
+    :param sizes: sizes in bytes; ``None``: this listing has no sizes and times; ask :meth:`Storage.head_many`.
+    :param modification_times_ms: times as in :class:`FileInfo`.
+    :param directories: directories that the listing entered, each with the time of its last change; empty where a store has no
+        directories.
     :param others: entries that are neither file nor directory, above all symbolic links, and names that no key spells. They
         are never followed and never deleted.
-    :param runs: how many keys each directory has, where ``keys`` come grouped by directory, in the same order. ``None``: they
+    :param runs: number of keys of each directory, where ``keys`` come grouped by directory, in the same order. ``None``: they
         do not.
     """
 
@@ -90,9 +91,9 @@ class TreePage(Struct, frozen=True):
 class KeySpan(Struct, frozen=True):
     """The keys that begin with a prefix and lie in ``[start, end)``.
 
-    :param prefix: empty, or with a slash at its end.
-    :param deep: includes all keys below the directories of the prefix. Otherwise the listing names those directories.
-    :param start: must not be a key itself, because some stores leave out the key that a listing starts at.
+    :param prefix: prefix of the keys: empty, or with a slash at its end.
+    :param deep: ``True`` includes all keys below the directories of the prefix. Otherwise the listing names those directories.
+    :param start: lower bound. It must not be a key itself, because some stores leave out the key that a listing starts at.
     :param end: ``None``: no upper bound.
     """
 
@@ -149,13 +150,13 @@ class Storage(ABC):
     def expect_copies(self, file: IO[bytes]) -> None:
         """Prepare a new file for long ranges of other files (:meth:`read_into`), before anything is written to it.
 
-        :param file: from :meth:`open_write` of this storage.
+        :param file: file from :meth:`open_write` of this storage.
         """
 
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
         """Append bytes of a file to a new one, in little memory and by the shortest way that the store has.
 
-        :param file: from :meth:`open_write` of this storage.
+        :param file: file from :meth:`open_write` of this storage.
         :return: the number of bytes; fewer than ``length`` only at the end of the file.
         """
         pieces = [
@@ -200,16 +201,16 @@ class Storage(ABC):
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
         """Yield everything below the root, in any order.
 
-        :param enter: chooses the directories to descend into; called from one thread at a time. A store that lists many
-            directories by one request may list directories below an entered one without asking.
+        :param enter: function that chooses the directories to descend into; called from one thread at a time. A store that
+            lists many directories by one request may list directories below an entered one without asking.
         """
 
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
         """Yield a part of :meth:`list_tree`, so that several processes can share one listing.
 
         :param span: one directory, alone or with all below it. Where ``has_key_ranges``, it may be a range of their keys.
-        :param enter: for a deep span, used as by :meth:`list_tree`. Otherwise it is called with the directories that the
-            listing met, and its answer is ignored.
+        :param enter: function that chooses the directories of a deep span, as for :meth:`list_tree`. For another span it is called
+            with the directories that the listing met, and its answer is ignored.
         """
         top = span.prefix.rstrip("/")
 
@@ -297,9 +298,9 @@ class Storage(ABC):
     ) -> list[str]:
         """Remove temporary files of this storage that a killed process left a day ago or earlier.
 
-        :param directories: where to look, without the directories below; some may be absent.
-        :param now_ms: by the caller's clock. A file must be a day old by the store's clock, too.
-        :param dry_run: writes and deletes nothing, and uses the caller's clock alone.
+        :param directories: directories to look in, without the directories below; some may be absent.
+        :param now_ms: time by the caller's clock. A file must be a day old by the store's clock, too.
+        :param dry_run: ``True`` writes and deletes nothing, and uses the caller's clock alone.
         :return: the keys of the files.
         """
         return []
@@ -318,7 +319,7 @@ class Storage(ABC):
 def filled_from(source: Any, target: memoryview) -> bool:
     """Read a file from its beginning, and return whether it has the length of the target.
 
-    :param source: from :meth:`Storage.open_read`.
+    :param source: file from :meth:`Storage.open_read`.
     """
     source.seek(0)
     return source.readinto(target) == len(target) and not source.read(1)

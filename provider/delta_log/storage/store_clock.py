@@ -23,8 +23,8 @@ _RUNTIME = Runtime()
 def store_clock_ms(storage: Storage, directory: str, new_id: Callable[[], str] = _RUNTIME.new_id) -> int:
     """Return the time that the store gives to a small file written now; the file is deleted again.
 
-    :param directory: where the file is written; empty for the root. Choose one whose cleanup removes the file if this process
-        is killed: the log, or on a disk any directory that :meth:`Storage.remove_leftovers` is given.
+    :param directory: directory of the file; empty for the root. Choose one whose cleanup removes the file if this process is
+        killed: the log, or on a disk any directory that :meth:`Storage.remove_leftovers` is given.
     """
     # The name is of the pattern of temporary files on a disk (`delta_log.storage.local.leftovers`).
     key = f"{directory}/.clock.{new_id().replace('-', '')}.tmp".lstrip("/")
@@ -43,8 +43,8 @@ def require_store_clock(
 ) -> None:
     """Refuse where this machine's clock is ahead of the store's.
 
-    :param now_ms: by this machine's clock, before this call.
-    :param directory: see :func:`store_clock_ms`.
+    :param now_ms: time by this machine's clock, before this call.
+    :param directory: directory as for :func:`store_clock_ms`.
     :raises ClockAhead: see :func:`require_not_ahead`.
     """
     require_not_ahead(now_ms, store_clock_ms(storage, directory, new_id))
@@ -52,7 +52,7 @@ def require_store_clock(
 
 def require_not_ahead(now_ms: int, written_ms: int) -> None:
     """
-    :param written_ms: when the store wrote something after ``now_ms``, by its own clock.
+    :param written_ms: time by the store's clock at which the store wrote something after ``now_ms``.
     :raises ClockAhead: this machine's clock is ahead.
     """
     if now_ms - written_ms > CLOCK_MARGIN_MS:

@@ -37,9 +37,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 class TableUri(Struct, frozen=True):
     """A parsed address; two addresses of one place are equal.
 
-    :param scheme: of the store, the same for all aliases; empty for a disk of this machine.
+    :param scheme: scheme of the store, the same for all aliases; empty for a disk of this machine.
     :param authority: bucket, container and account, or host.
-    :param segments: of the path; decoded if :func:`~delta_log.storage.opening.open_storage` decodes (a ``file`` URI).
+    :param segments: segments of the path; decoded if :func:`~delta_log.storage.opening.open_storage` decodes (a ``file`` URI).
     """
 
     scheme: str

@@ -51,7 +51,7 @@ _DECIMALS = Context(prec=80, Emin=-999_999, Emax=999_999)
 def parse(text: str | None, data_type: DataType, column: str = "") -> Any:
     """The value of one text: ``int``, ``float``, ``Decimal``, ``bool``, ``str``, ``bytes``, ``date`` or ``datetime``.
 
-    :param column: named in the error.
+    :param column: name of the column, for the error.
     :raises InvalidPartitionValue: the text is no value of that type, or lies outside Python's years 1 to 9999
         (:func:`parse_column` does not have that limit).
     """
@@ -98,7 +98,7 @@ def parse_column(
 def are_unreadable(texts: pa.Array | pa.ChunkedArray, parsed: pa.Array) -> pa.BooleanArray:
     """Tell for each text whether it stands for a value that could not be read.
 
-    :param parsed: what :func:`parse_column` made of the texts, with ``or_null``.
+    :param parsed: result of :func:`parse_column` for the texts, with ``or_null``.
     """
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()

@@ -46,7 +46,7 @@ Start = int | Literal["latest", "earliest"]
 def wait_seconds(poll_interval_seconds: float, failures: int, jitter: float) -> float:
     """Return the seconds until the next poll, after some failures in a row.
 
-    :param jitter: random, in [0, 1), so that watchers that failed together do not return together.
+    :param jitter: random number in [0, 1), so that watchers that failed together do not return together.
     """
     if failures == 0:
         return poll_interval_seconds

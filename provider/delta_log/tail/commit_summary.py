@@ -52,7 +52,7 @@ class CommitSummary(Struct, frozen=True):
         return self.num_added_rows + self.num_deleted_rows
 
     def to_dict(self, max_partitions: int | None = None) -> dict[str, Any]:
-        """Return the facts as JSON values, under names like those of ``commitInfo``."""
+        """Return the facts as JSON values, under names like the names in ``commitInfo``."""
         return {
             "version": self.version,
             "timestamp": self.timestamp_ms,
@@ -71,12 +71,12 @@ class CommitSummary(Struct, frozen=True):
 class CommitFilter(Struct, frozen=True):
     """Chooses the commits that a watcher reports.
 
-    :param data_change_only: leave out commits that change no data, so that maintenance triggers no DAG.
-    :param operations: only these operations, in upper case; empty: all.
-    :param partitions: only commits that touched a partition that fits: for each of these columns, it has one of these raw values.
-        Empty: all.
-    :param min_rows: report commits only when together they have so many rows. A commit with an unknown number of rows counts as
-        enough.
+    :param data_change_only: ``True``: leave out commits that change no data, so that maintenance triggers no DAG.
+    :param operations: operations to include, in upper case; empty: all.
+    :param partitions: raw values by column. Only commits are reported that touched a partition that fits: for each of these
+        columns, it has one of these raw values. Empty: all.
+    :param min_rows: number of rows that commits must have together before they are reported. A commit with an unknown number of
+        rows counts as enough.
     """
 
     data_change_only: bool = True

@@ -36,7 +36,7 @@ class Place(Struct, frozen=True):
 class VersionRange(Struct, frozen=True):
     """Versions ``first`` to ``last``, both included.
 
-    :param commits: those that passed the filter, ascending.
+    :param commits: commits that passed the filter, ascending.
     :param cleaned: versions of the range whose commits were deleted before they were read, first and last.
     """
 
@@ -91,7 +91,7 @@ class Awaited(Struct, frozen=True):
 class Progress(Struct, frozen=True):
     """A place, and the commits after it that passed the filter and are not reported yet.
 
-    :param held: these commits, ascending.
+    :param held: commits that passed the filter and are not reported yet, ascending.
     :param cleaned: first and last of the versions that were deleted before they were read.
     """
 

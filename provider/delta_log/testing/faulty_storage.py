@@ -19,9 +19,9 @@ class FaultyStorage(WrappedStorage):
 
     A method that takes several keys calls the hooks for each key, by the names ``read``, ``head`` and ``delete``.
 
-    :param before: called with the method's name and its key. An exception that it raises takes the place of the call.
-    :param after: called in the same way when the call has taken effect. An exception that it raises is an answer that was
-        lost: the caller does not learn the outcome.
+    :param before: hook that is called with the method's name and its key. An exception that it raises takes the place of the call.
+    :param after: hook that is called in the same way when the call has taken effect. An exception that it raises is an answer
+        that was lost: the caller does not learn the outcome.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class FaultyStorage(WrappedStorage):
 class TornListings(FaultyStorage):
     """Lists a directory as a disk may while others write to it: shows the last of the new files and hides the others.
 
-    :param meanwhile: called during each listing, to write what other writers write at that moment.
+    :param meanwhile: function that is called during each listing, to write what other writers write at that moment.
     """
 
     def __init__(self, inner: Storage, meanwhile: Callable[[], None]) -> None:

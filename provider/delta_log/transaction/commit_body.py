@@ -34,8 +34,8 @@ from delta_log.version import VERSION
 ENGINE_INFO = f"airflow-provider-delta/{VERSION}"
 
 Metrics = Mapping[str, int]
-#: Makes a group of a change anew. Given are the group's number, the version that the commit will follow, and, for those of its
-#: sources that other commits have touched, the live file actions by key. Raises :class:`~delta_log.errors.CommitFailed` where
+#: Makes a group of a change anew. Given are the group's number, the version that the commit will follow, and, for the
+#: group's sources that other commits have touched, the live file actions by key. Raises :class:`~delta_log.errors.CommitFailed` where
 #: that is not possible.
 Remap = Callable[[int, Head, Mapping[str, Sequence[Add | Remove]]], "FileGroup"]
 
@@ -51,12 +51,12 @@ class Change(Struct, frozen=True):
     """The actions of a commit, and what ``commitInfo`` says about them.
 
     :param groups: independent groups. One that lost its sources is left out, and the rest is committed.
-    :param parameters: of the operation; anything but a string is written as JSON text.
+    :param parameters: parameters of the operation; anything but a string is written as JSON text.
     :param metrics: integers, written as strings, as all writers do; or a function of the numbers of the committed groups.
     :param transaction: application id and version of this piece of work, which is done at most once.
     :param whole_table: the change rests on all rows of the table, so no concurrent commit may change any.
     :param rests_on_domains: metadata domains that must stay as they were read.
-    :param remap: makes a group anew whose sources changed, after each lost race; without it such a group is left out.
+    :param remap: function that makes a group anew whose sources changed, after each lost race; without it such a group is left out.
     """
 
     operation: str
@@ -126,7 +126,7 @@ class Attempt(Struct, frozen=True):
     :param kept: numbers of the groups to commit.
     :param refreshed_row_ids: sources by key, with newer row ids for their ``remove``.
     :param last_app_version: the table's ``txn`` version of our application.
-    :param remapped: groups by number that replace those of the change.
+    :param remapped: groups by number that replace groups of the change.
     """
 
     head: Head

@@ -179,8 +179,8 @@ class Basis(Struct, frozen=True):
     """What our commit rests on.
 
     :param sources: the files that it removes or adds again, by key, with the number of the group that each belongs to.
-    :param writes_files: it adds or removes files, or says how they are to be written.
-    :param whole_table: it rests on all rows of the table.
+    :param writes_files: ``True`` if it adds or removes files, or says how they are to be written.
+    :param whole_table: ``True`` if it rests on all rows of the table.
     :param domains: metadata domains that it rests on.
     :param unused: features of which the table makes no use.
     """

@@ -29,7 +29,7 @@ def look_after(
 ) -> int | None:
     """Write the checksum file of a version that was just committed, and a checkpoint when one is due.
 
-    :param snapshot: of that version.
+    :param snapshot: snapshot of that version.
     :param checkpointed: the version of which an earlier call wrote a checkpoint; a snapshot that was advanced by commits does
         not know of it.
     :return: ``checkpointed``, or the version of the checkpoint that this call wrote.

@@ -24,7 +24,7 @@ SourceFile = Add | Remove
 class SourceStates(Struct):
     """The live file actions of each source that a winner has touched.
 
-    :param touched: by the source's key, then by the id of the deletion vector.
+    :param touched: live file actions by the source's key, then by the id of the deletion vector.
     """
 
     basis: Basis

@@ -195,7 +195,7 @@ class Transaction:
         else:
             winners = self._winners_or_ours(version)
             if not (winners and _is_ours(winners[0], transaction_id)):
-                # The winners may be those of another table.
+                # The winners may be commits of another table.
                 require_same_log(self._storage, self._snapshot)
                 return None, winners
             ours = winners[0]
@@ -238,7 +238,7 @@ class Transaction:
         )
 
     def _put(self, version: int, body: bytes) -> bool:
-        """Write our body as a version. ``False``: the version exists, and its ``txnId`` tells who wrote it.
+        """Write our body as a version. ``False``: the version exists, and its ``txnId`` tells which writer wrote it.
 
         A repeated request has the same bytes and the same condition, so at most one of them takes effect.
 

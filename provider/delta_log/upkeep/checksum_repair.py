@@ -36,7 +36,7 @@ from delta_log.upkeep.log_inventory import list_everything
 
 #: ``broken``: the file exists and is not a checksum.
 ChecksumState = Literal["right", "missing", "wrong", "broken"]
-#: What proves the content: ``commits``: all of them; ``checksum``: that of an older version and the commits since.
+#: What proves the content: ``commits``: all of them; ``checksum``: the checksum of an older version and the commits since.
 ChecksumProof = Literal["commits", "checksum"]
 
 
@@ -48,8 +48,8 @@ class ChecksumVerdict(Struct, frozen=True):
     """The result of examining a checksum.
 
     :param disagreements: the members that differ from the log.
-    :param proof: what proves the content of a repaired checksum; ``None``: nothing does, so none is written. Not computed
-        when the checksum is right.
+    :param proof: proof of the content of a repaired checksum; ``None``: nothing proves it, so no checksum is written. Not
+        computed when the checksum is right.
     """
 
     version: int

@@ -31,7 +31,7 @@ _SIDECAR, _CHECKPOINT_METADATA = V2_COLUMNS["sidecar"], V2_COLUMNS["checkpointMe
 def write_classic_copy(storage: Storage, checkpoint: Checkpoint, runtime: Runtime) -> str:
     """Write the copy unless it exists. A checkpoint without sidecars is written again as a classic one.
 
-    :param checkpoint: has a unique name.
+    :param checkpoint: checkpoint with a unique name.
     :return: the key of the copy.
     :raises UnreadableCheckpoint: the checkpoint cannot be read.
     :raises CheckpointMismatch: a different checkpoint has the classic name.

@@ -53,7 +53,7 @@ class CompactionResult(Struct, frozen=True):
 
     :param start: the first version in it; ``end`` is the last.
     :param commits_bytes: the size of the commits that it stands for.
-    :param already_there: another process had written it, and it is right.
+    :param already_there: ``True`` if another process had written it, and it is right.
     """
 
     key: str

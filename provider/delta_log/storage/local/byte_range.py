@@ -21,7 +21,7 @@ _PIECES_AT_ONCE = 1024
 class NewFile(io.BufferedWriter):
     """A file to write.
 
-    :param descriptor: of the file, which closing this object closes.
+    :param descriptor: descriptor of the file. Closing this object closes it.
     """
 
     def __init__(self, descriptor: int) -> None:

@@ -71,7 +71,7 @@ class DirectoryWalk:
         """Return the descriptor of a directory, which the walk closes.
 
         :param directory: a key; empty for the root.
-        :param make: makes missing directories, durably.
+        :param make: ``True`` makes missing directories, durably.
         :raises FileNotFoundError: the directory is absent, or the key is not normalised.
         :raises SymbolicLinkRefused: a link leads there.
         """

@@ -69,7 +69,7 @@ def remove_leftovers(
 ) -> list[str]:
     """See :meth:`delta_log.storage.storage.Storage.remove_leftovers`.
 
-    :param store_clock_ms: returns the time by the clock of a directory's file system.
+    :param store_clock_ms: function that returns the time by the clock of a directory's file system.
     """
     found = list(find_leftovers(walk, directories, now_ms - _DAY_MS))
     if dry_run or not found:

@@ -146,7 +146,7 @@ class LocalStorage(Storage):
                     yield _info_of(prefix + name, name, status)
 
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        """Leave out sizes and times: each would cost a system call, and callers need those of few files."""
+        """Leave out sizes and times: each would cost a system call, and callers need sizes and times of few files."""
         return self._walk("", enter)
 
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
@@ -375,7 +375,7 @@ def _directory_of(key: str) -> str:
 
 def _link(source_directory: int, source: str, directory: int, name: str, path: str) -> None:
     """
-    :param path: of the second name, for the message.
+    :param path: path of the second name, for the message.
     :raises InvalidRequest: the file system has no hard links.
     """
     try:

@@ -99,10 +99,10 @@ class LockOptions:
 
     :param table: the DynamoDB table.
     :param table_path: this table's address as the other writers spell it; default: its URI, as it was given.
-    :param key: access key id, with ``secret`` and perhaps ``token``; default: those of the store.
+    :param key: access key id, with ``secret`` and perhaps ``token``; default: the credentials of the store.
     :param conditional_put: whether the store honours ``If-None-Match: *``. Without it the lock works, but a commit of a
         writer that does not use the lock goes unnoticed.
-    :param assume_role: of the store's options, where the lock has no credentials of its own.
+    :param assume_role: value of ``assume_role`` in the store's options, where the lock has no credentials of its own.
     """
 
     table: str = "delta_log"
@@ -121,7 +121,7 @@ class LockOptions:
         """Read the options, and take missing ones from the options of the store.
 
         :param given: the value of ``lock``.
-        :param storage_options: those of the S3 file system, by the names of s3fs.
+        :param storage_options: options of the S3 file system, by the names of s3fs.
         :raises InvalidRequest: an option is wrong; the message names it.
         """
         if not isinstance(given, Mapping):

@@ -51,9 +51,9 @@ class LockedStorage(WrappedStorage):
 
     Only :meth:`put_if_absent` creates commits.
 
-    :param new_id: returns a unique text.
-    :param now_s: returns seconds since the epoch.
-    :param sleep: waits for so many seconds.
+    :param new_id: function that returns a unique text.
+    :param now_s: function that returns seconds since the epoch.
+    :param sleep: function that waits for so many seconds.
     """
 
     def __init__(
@@ -350,7 +350,7 @@ def _commit_of(temporary: FileInfo) -> str:
 
 def _refuse_commit(key: str) -> None:
     """
-    :raises InvalidRequest: the key is that of a commit.
+    :raises InvalidRequest: the key is the key of a commit.
     """
     if _COMMIT.fullmatch(key):
         raise InvalidRequest(

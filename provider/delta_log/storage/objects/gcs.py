@@ -60,7 +60,7 @@ class GcsStorage(ObjectStorage):
         if type(error).__name__ in _NO_CREDENTIALS or "Anonymous caller" in str(error):
             return NoCredentials(uri, str(error))
         if _status_of(error) in (401, 403) or str(error).startswith("Forbidden") or _is_refused_token(error):
-            # Google's words name the right, and mostly who asked.
+            # Google's words name the right, and mostly the identity that sent the request.
             right = _RIGHT.search(str(error))
             remedy = _CORRECT_CLOCK if "Invalid JWT" in str(error) else ""
             return denied(

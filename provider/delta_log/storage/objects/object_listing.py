@@ -44,7 +44,7 @@ def list_object_tree(
 ) -> Iterator[TreePage]:
     """Yield the pages of a whole tree.
 
-    :param list_span: returns one page of a span; called from several threads.
+    :param list_span: function that returns one page of a span; called from several threads.
     :param has_ranges: whether the store can start and end a listing at a key; otherwise a span is one directory.
     """
     with ThreadPoolExecutor(lanes) as pool:

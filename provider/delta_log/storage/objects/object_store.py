@@ -52,8 +52,8 @@ class Backoff(Struct, frozen=True):
     The random part keeps several writers from repeating their requests at the same moments.
 
     :param first_seconds: the longest wait after the first attempt.
-    :param most_seconds: no wait is longer.
-    :param jitter: returns a random number in [0, 1).
+    :param most_seconds: upper limit of each wait.
+    :param jitter: function that returns a random number in [0, 1).
     :param sleep: a coroutine function that waits for so many seconds.
     """
 
@@ -99,8 +99,8 @@ class ContentChanged(StorageError):
 class PlannedCopy(Struct, frozen=True):
     """How a range of another object becomes parts of a new one.
 
-    :param fill_bytes: to be read and written, so that the part before those that are copied is large enough.
-    :param copied_bytes: of each part that the store copies behind them.
+    :param fill_bytes: number of bytes to read and write, so that the part before the copied parts is large enough.
+    :param copied_bytes: number of bytes of each part that the store copies behind these bytes.
     """
 
     fill_bytes: int
@@ -110,7 +110,7 @@ class PlannedCopy(Struct, frozen=True):
 class ObjectEnd(Struct, frozen=True):
     """The last bytes of an object, its size, and its tag.
 
-    :param tag: tells this content from another one under the same key. ``None``: the store gave none.
+    :param tag: text that tells this content from another content under the same key. ``None``: the store gave none.
     """
 
     data: bytes
@@ -294,7 +294,7 @@ class ObjectStorage(RemoteStorage):
         """Delete an object; an absent one may raise :class:`FileNotFoundError`."""
 
     def require_writable(self) -> None:
-        """Refuse nothing: the store decides by itself who creates an object."""
+        """Refuse nothing: the store decides by itself which writer creates an object."""
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         with self._errors(key, may_be_absent=True):
@@ -439,8 +439,8 @@ class ObjectStorage(RemoteStorage):
 class PartWriter(io.RawIOBase):
     """A binary file that becomes an object when it is finished; if its block is left before, no object is created.
 
-    :ivar may_stream: no long ranges of other objects are expected, which only an upload in parts can take from the store.
-    :ivar described: the object, if one request wrote all of it. Its time is that of this machine.
+    :ivar may_stream: ``True`` if no long ranges of other objects are expected; only an upload in parts can take them from the store.
+    :ivar described: the object, if one request wrote all of it. Its time comes from this machine's clock.
     """
 
     def __init__(self, storage: ObjectStorage, key: str, token: str | None = None) -> None:

@@ -559,7 +559,7 @@ class _Abandoned(Exception):
 class _S3Stream(Stream):
     """A thread of its own sends what another one writes.
 
-    :param write: sends the content that it is given.
+    :param write: function that sends the content that it is given.
     """
 
     def __init__(self, storage: S3Storage, key: str, write: Callable[[Iterator[bytes]], None]) -> None:
@@ -730,7 +730,7 @@ def _remedy(code: str) -> str:
 
 
 def _skew(error: Exception) -> str:
-    """Tell how far this machine's clock is from that of the store, which its answer has."""
+    """Tell how far this machine's clock is from the store's clock, whose time the store's answer has."""
     from email.utils import parsedate_to_datetime
 
     try:

@@ -19,7 +19,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
 
-#: The options that :func:`plain_way` understands, and those of the client among them.
+#: The options that :func:`plain_way` understands, and the options of the client among them.
 _PLAIN_OPTIONS = frozenset({"key", "secret", "token", "endpoint_url", "client_kwargs"})
 _PLAIN_CLIENT = frozenset({"region_name", "endpoint_url"})
 #: Variables of the environment that name other files than these. None names another directory than the last one.
@@ -84,8 +84,8 @@ Credentials: TypeAlias = tuple[str, str, str | None]
 class Way(Struct, frozen=True):
     """How a bucket is reached.
 
-    :param endpoint: names the bucket if ``is_virtual``.
-    :param credentials: returns those that are valid now.
+    :param endpoint: address that names the bucket if ``is_virtual``.
+    :param credentials: function that returns the credentials that are valid now.
     :param are_fixed: the credentials stay as they are.
     """
 
@@ -212,7 +212,7 @@ def _has_own_certificates(file_system: Any) -> bool:
 def _read_by_obstore(token: str | None) -> set[str]:
     """Return the variables of the environment that change what obstore does.
 
-    :param token: of a session, which takes the place of one in the environment.
+    :param token: token of a session, which takes the place of a token in the environment.
     """
     ignored = _IGNORED if token is None else _IGNORED | _TOKENS
     return {name for name in os.environ if name.startswith("AWS_") and name not in ignored}
@@ -228,9 +228,9 @@ async def watched(
 ) -> tuple[Any, Way | None]:
     """Await a request of s3fs that reads of a bucket.
 
-    :param client: that of botocore which makes it.
-    :param key: of the object; empty: the request lists objects.
-    :param wait_for: runs a coroutine function in the thread of s3fs, and returns its result.
+    :param client: client of botocore that makes the request.
+    :param key: key of the object; empty: the request lists objects.
+    :param wait_for: function that runs a coroutine function in the thread of s3fs, and returns its result.
     :return: its result, and how others like it can be made; ``None``: it has something that is not known here.
     """
     # The ids make botocore register each handler once.

@@ -25,7 +25,7 @@ class ListedPage(Struct):
     """One page of a listing.
 
     :ivar objects: key in the bucket, size in bytes, and time of the last change in seconds since the epoch.
-    :ivar prefixes: common ones, with the slash at the end.
+    :ivar prefixes: common prefixes, with the slash at the end.
     :ivar following: the token of the next page.
     """
 

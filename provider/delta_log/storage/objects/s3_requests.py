@@ -54,11 +54,11 @@ _process: int | None = None
 class Found(Struct, frozen=True):
     """An object as the store describes it.
 
-    :param key: in the bucket.
-    :param modified_seconds: since the epoch.
+    :param key: key in the bucket.
+    :param modified_seconds: time of the last change in seconds since the epoch.
     :param tag: the ETag, with its quotation marks.
-    :param content: what was asked for of it.
-    :param metadata: empty in a listing.
+    :param content: bytes of the object that were asked for.
+    :param metadata: metadata of the object; empty in a listing.
     """
 
     key: str
@@ -70,14 +70,14 @@ class Found(Struct, frozen=True):
 
 
 class Undecided(Exception):
-    """The store was busy with other writers of an object, and did not decide who creates it."""
+    """The store was busy with other writers of an object, and did not decide which writer creates it."""
 
 
 class ObjectRequests:
     """Requests to one bucket. Any thread may make them.
 
-    :param way: how to reach it, if that is known.
-    :param wait_for: runs a coroutine function in the thread of s3fs, and returns its result.
+    :param way: way to reach the bucket, if it is known.
+    :param wait_for: function that runs a coroutine function in the thread of s3fs, and returns its result.
     """
 
     def __init__(self, bucket: str, way: Way | None, wait_for: Callable[..., Any]) -> None:
@@ -96,8 +96,8 @@ class ObjectRequests:
     async def learn_from(self, file_system: Any, client: Any, request: Awaitable[Any], key: str) -> Any:
         """Await a request by s3fs that reads of the bucket, and learn how it is made.
 
-        :param client: that of botocore which makes it.
-        :param key: of the object; empty: the request lists objects.
+        :param client: client of botocore that makes the request.
+        :param key: key of the object; empty: the request lists objects.
         """
         result, self._way = await watched(file_system, client, request, self._bucket, key, self._wait_for)
         if self._way is None:
@@ -132,7 +132,7 @@ class ObjectRequests:
     def put(self, key: str, data: bytes, metadata: Mapping[str, str], *, creates: bool) -> bool | None:
         """Write an object.
 
-        :param creates: only where there is none.
+        :param creates: ``True``: write the object only where there is none.
         :return: whether it was written; ``None`` if that is not known.
         :raises Undecided: the store was busy with other writers of the object.
         """
@@ -159,8 +159,8 @@ class ObjectRequests:
 
         The last page is ``None`` if s3fs has to list from there on.
 
-        :param prefix: ends with a slash.
-        :param start: behind the prefix; keys up to this one may be left out.
+        :param prefix: prefix of the keys; it ends with a slash.
+        :param start: part of a key behind the prefix; keys up to this key may be left out.
         """
         store = self._store_for(f"{prefix}{start}" if start else prefix[:-1])
         if store is None:
@@ -197,7 +197,7 @@ class ObjectRequests:
 
         There are no more of them if the page has fewer than :data:`PAGE_KEYS`.
 
-        :param prefix: empty, or ends with a slash.
+        :param prefix: prefix of the keys: empty, or with a slash at its end.
         :return: ``None``: s3fs has to list them.
         """
         store = self._store_for(start or prefix[:-1])
