@@ -27,8 +27,8 @@ _MAPPED_BYTES = 64 << 10
 class BucketStore:
     """Takes record batches of buckets, and returns them bucket by bucket, by their numbers. Several threads may use it at once.
 
-    :param schema: of the batches.
-    :param memory: where rows are kept while it has room.
+    :param schema: schema of the batches.
+    :param memory: memory in which rows are kept while it has room.
     """
 
     def __init__(self, schema: pa.Schema, memory: RowMemory) -> None:
@@ -52,7 +52,7 @@ class BucketStore:
     def add(self, number: int, pieces: dict[int, pa.RecordBatch]) -> None:
         """Take some rows of several buckets.
 
-        :param number: gives these rows their place among the others of a bucket.
+        :param number: number that gives these rows their place among the others of a bucket.
         :raises NoTemporarySpace: they do not fit into memory, and there is no room for temporary files.
         """
         size = sum(piece.nbytes for piece in pieces.values())
