@@ -87,7 +87,7 @@ MAX_COLUMNS = 500
 class TransactionId(Struct, frozen=True, forbid_unknown_fields=True):
     """Identifies one piece of work, so that repeating it commits nothing (``txn`` action of the protocol).
 
-    :param app_id: names the application: dag, task, table and operation. A table sees few of them.
+    :param app_id: name of the application: dag, task, table and operation. A table sees few of them.
     :param version: numbers the pieces of work of the application, ascending.
     """
 
@@ -114,16 +114,16 @@ class JobSpec(Struct, frozen=True):
     :param table: its address; never with credentials.
     :param options: the options of the operation, named as on the command line with underscores
         (``where``, ``target_size_bytes``, …).
-    :param run_id: names the run in manifests, logs and commit tags; all tries of a run share it. Letters, digits, dots,
+    :param run_id: name of the run in manifests, logs and commit tags; all tries of a run share it. Letters, digits, dots,
         hyphens and underscores.
-    :param transaction: makes the run idempotent, see :class:`TransactionId`.
+    :param transaction: the transaction that makes the run idempotent, see :class:`TransactionId`.
     :param memory_limit_bytes: ceiling for the local engine.
     :param parallelism: threads of the local engine, or Spark tasks, at a time; ``None``: as many as the machine or cluster has.
-    :param executor_credentials: ``job``: Spark's executors get the storage options of the job. ``ambient``: they get those that
-        are no part of an identity, and use that of their own machines.
+    :param executor_credentials: ``job``: Spark's executors get the storage options of the job. ``ambient``: they get only the
+        options that are no part of an identity, and use the identity of their own machines.
     :param allowed_roots: lists of roots, by who set them. The table and every other address must lie below a root of each
         list, see :mod:`delta_log.storage.table_uri`.
-    :param tags: for ``commitInfo.tags``, which people read in the table's history.
+    :param tags: tags for ``commitInfo.tags``, which people read in the table's history.
     """
 
     operation: str
@@ -170,7 +170,7 @@ class JobSpec(Struct, frozen=True):
     @classmethod
     def from_argument(cls, text: str) -> JobSpec:
         """
-        :param text: of :meth:`to_argument`, or JSON.
+        :param text: text that :meth:`to_argument` made, or JSON.
         :raises ContractError: the text is not a spec that this release reads.
         """
         return cls.from_json(json_of_argument(text))
@@ -264,36 +264,37 @@ class JobReport(Struct, frozen=True):
 
     :param operation: its name, as on the command line.
     :param table: the address that the job was given, or the name.
-    :param location: of a table that was given by its name in a catalog, the address that the name led to.
+    :param location: the address that the catalog gives for the table, if the table was given by its name in a catalog.
     :param status: how the job ended, see :data:`STATUSES`.
-    :param run_id: shared by all tries of the run.
-    :param version: created by the job's last commit; ``None``: it committed nothing.
+    :param run_id: id that all tries of the run share.
+    :param version: the version that the job's last commit created; ``None``: it committed nothing.
     :param read_version: the version that the plan was made on.
-    :param engine: that did the work; ``engine_reason`` says why this one.
-    :param transaction: by which a repetition of the run is recognised, see :class:`TransactionId`.
-    :param metrics: named as Spark names them (``numAddedFiles``, …); integers.
-    :param plan: of a dry run, what the job would do.
+    :param engine: the engine that did the work; ``engine_reason`` says why this one.
+    :param transaction: the transaction by which a repetition of the run is recognised, see :class:`TransactionId`.
+    :param metrics: metrics, named as Spark names them (``numAddedFiles``, …); integers.
+    :param plan: the plan of a dry run: what the job would do.
     :param dropped_bins: how many rewritten bins were left out of the commit because another writer changed their sources;
         ``dropped`` describes the first ones. Their rows are where the other writer left them.
-    :param commit_wait: of a run with ``commit_when="gap"``: ``waited_ms``, ``requests`` to the store meanwhile, ``commits_seen``, and
-        the ``moments`` at which it committed or gave up, each with its ``decision``.
+    :param commit_wait: the wait of a run with ``commit_when="gap"``: ``waited_ms``, ``requests`` to the store meanwhile,
+        ``commits_seen``, and the ``moments`` at which it committed or gave up, each with its ``decision``.
     :param remapped_bins: how many bins took over deletions that another writer made in their sources.
     :param broken_bins: how many bins were left out because a source cannot be read; ``broken`` describes the first ones.
     :param num_batches: commits with files, of all tries of the run; absent if the run has no batches.
     :param left: ``bins``, ``files`` and ``bytes`` that are left for another run.
-    :param foreign: ``files``, ``bytes`` and a few ``examples`` of files outside of the table's directory, such as those of a
-        shallow clone's source. No run changes them.
-    :param selection: of a rewrite, the table's ``files`` and ``bytes``, those that were ``chosen`` with their bins, partitions
-        and reasons, and those that were ``left``, by reason. It says why there was nothing to do.
+    :param foreign: ``files``, ``bytes`` and a few ``examples`` of files outside of the table's directory, such as the files
+        of a shallow clone's source. No run changes them.
+    :param selection: the selection of a rewrite: the table's ``files`` and ``bytes``, the files that were ``chosen`` with their
+        bins, partitions and reasons, and the files that were ``left``, by reason. It says why there was nothing to do.
     :param earlier_tries: ``bins``, ``files`` and ``bytes`` that earlier tries of the run had finished, and this one took over.
     :param table_size: what the run changed about the whole table, apart from other writers: ``files_before``,
         ``files_after``, ``bytes_before`` and ``bytes_after``.
     :param reading: what the table needs after the run, as far as the run knows it: ``version``, ``status``, ``facts``, ``findings`` and
         ``recommendations`` as in the document of health, and in ``unmeasured`` the findings that it does not look for.
-    :param skipping: of a run with a layout, for each of its columns, the parts of the rewritten files that a query for one value
-        skipped ``before`` and skips ``after``; ``rangeBefore`` and ``rangeAfter`` likewise for 2 % of the rows. By statistics.
-    :param partitions: of a rewrite that committed, what it changed in those :data:`MAX_PARTITIONS` partitions that lost the most
-        files: ``partition`` (raw values), and ``files_before``, ``files_after``, ``bytes_before`` and ``bytes_after`` of the files
+    :param skipping: data skipping of a run with a layout, by statistics: for each of its columns, the parts of the rewritten files
+        that a query for one value skipped ``before`` and skips ``after``; ``rangeBefore`` and ``rangeAfter`` likewise for 2 % of
+        the rows.
+    :param partitions: changes that a committed rewrite made in those :data:`MAX_PARTITIONS` partitions that lost the most files:
+        ``partition`` (raw values), and ``files_before``, ``files_after``, ``bytes_before`` and ``bytes_after`` of the files
         that it read and wrote.
     :param phases: how long the run took to ``plan_ms``, to ``rewrite_ms`` and to ``commit_ms``, and how long it waited for a moment to
         commit (``wait_ms``).
@@ -302,7 +303,7 @@ class JobReport(Struct, frozen=True):
     :param spark: the Spark application that did work: ``application_id``, ``ui_url`` (of its web UI, while it runs) and
         ``version``. A Spark Connect client does not know the address of the UI.
     :param started_ms: milliseconds since the epoch, by the clock of the job's machine; ``finished_ms`` likewise.
-    :param rewrite: where ``status`` is ``begun``, what goes on (a
+    :param rewrite: the rewrite that goes on where ``status`` is ``begun`` (a
         :class:`~delta_maintenance.engine.connect.detached_rewrite.DetachedRewrite`). Another job finishes it.
     :param error: why, where ``status`` is ``failed``.
     """
@@ -367,7 +368,7 @@ class JobReport(Struct, frozen=True):
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> JobReport:
         """
-        :param raw: as :func:`~delta_maintenance.contract_json.first_object` reads it.
+        :param raw: the object that :func:`~delta_maintenance.contract_json.first_object` reads.
         :raises ContractError: it is not a report that this release reads.
         """
         _require_version("job report", raw)

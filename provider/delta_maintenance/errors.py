@@ -73,7 +73,7 @@ def error_report(error: BaseException) -> ErrorReport:
 
 
 def log_failure(error: BaseException) -> None:
-    """Write to the log what a report leaves out: the traceback of an error that is not ours, and at debug level that of a cause."""
+    """Log what a report leaves out: the traceback of an error that is not ours, and at debug level the traceback of a cause."""
     if not isinstance(error, DeltaLogError):
         _LOG.error("This error was not foreseen. Its traceback:", exc_info=error)
     elif error.__cause__ is not None:
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
 class PlanChanged(InvalidRequest):
     """The plan differs from the approved one; nothing was written.
 
-    :ivar approved: digest of the approved plan, and ``digest`` that of the plan now.
+    :ivar approved: digest of the approved plan; ``digest`` is the digest of the present plan.
     """
 
     at_fault = "another writer, or the request"
@@ -121,7 +121,7 @@ class VacuumRefused(TableError):
 class QuarantineRefused(TableError):
     """A quarantine is not restored, since no commit shows that a vacuum filled it.
 
-    :ivar name: of the quarantine; ``why`` says what is wrong with it.
+    :ivar name: name of the quarantine; ``why`` says what is wrong with it.
     """
 
     at_fault = "the table"
@@ -151,7 +151,7 @@ class ClusterIncomplete(TableError):
 
     def __init__(self, missing: Mapping[str, Sequence[str]], installed: Mapping[str, str]) -> None:
         """
-        :param installed: for people, what each machine in `missing` has.
+        :param installed: text for people that says what each machine in `missing` has.
         """
         lines = [
             f"{where} lacks {', '.join(names)} (it has {installed[where]})"
@@ -194,7 +194,7 @@ class SparkFailed(DeltaLogError):
 class TaskFailed(DeltaLogError):
     """A bin could not be rewritten; stands for the error that a thread or a Spark task met.
 
-    :ivar bin_id: of the bin.
+    :ivar bin_id: id of the bin.
     """
 
     at_fault = "what its cause says"
@@ -202,7 +202,7 @@ class TaskFailed(DeltaLogError):
 
     def __init__(self, bin_id: str, report: ErrorReport) -> None:
         """
-        :param report: of the original error.
+        :param report: report of the original error.
         """
         super().__init__(report.message or "failed without saying why")
         self.bin_id = bin_id
@@ -261,7 +261,7 @@ class CommitPostponed(DeltaLogError):
 class NoTemporarySpace(DeltaLogError):
     """Rows that a layout sorts fit neither into memory nor onto the disk; nothing was committed.
 
-    :ivar directory: where temporary files are made.
+    :ivar directory: directory in which temporary files are made.
     """
 
     at_fault = "the machine's disk"
@@ -281,8 +281,8 @@ class NewerManifest(DeltaLogError):
     Taking the bin over could commit other rows than it held. Rewriting it could overwrite what the newer release is about
     to commit. So the run fails; its next try may run on the newer release.
 
-    :ivar bin_id: of the bin, and ``run_id`` of the run.
-    :ivar manifest_version: what the manifest says.
+    :ivar bin_id: id of the bin; ``run_id`` is the id of the run.
+    :ivar manifest_version: version that the manifest states.
     """
 
     at_fault = "two releases at one run"
@@ -321,7 +321,7 @@ class BadManifest(DeltaLogError):
 class ManifestReplaced(DeltaLogError):
     """Another process keeps putting its own file where the manifest of a bin belongs; nothing of the bin was committed.
 
-    :ivar bin_id: of the bin, and ``path`` of the manifest in the table's directory.
+    :ivar bin_id: id of the bin; ``path`` is the path of the manifest in the table's directory.
     """
 
     at_fault = "another program in the table's directory"
@@ -339,7 +339,7 @@ class ManifestReplaced(DeltaLogError):
 class RewriteMismatch(DeltaLogError):
     """A new file does not hold the rows that went into it; it was removed, and nothing was committed.
 
-    :ivar bin_id: of the bin.
+    :ivar bin_id: id of the bin.
     """
 
     at_fault = "the machine's memory or disks"
@@ -357,7 +357,7 @@ class RewriteMismatch(DeltaLogError):
 class BoundsMismatch(DeltaLogError):
     """Statistics of a new file would make readers skip some of its rows; it was removed, and nothing was committed.
 
-    :ivar bin_id: of the bin.
+    :ivar bin_id: id of the bin.
     :ivar path: key of the file.
     :ivar where: the column, and in which row group and page.
     :ivar why: what does not fit.

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 class JobSite:
     """Where a job runs.
 
-    :param storage_options: of the table; never part of a spec, a report or a log.
-    :param spark_master: where ``engine="auto"`` may send heavy work; ``None``: not known here.
-    :param can_use_spark: this process is a Spark driver, or may become one.
+    :param storage_options: storage options of the table; never part of a spec, a report or a log.
+    :param spark_master: the master to which ``engine="auto"`` may send heavy work; ``None``: not known here.
+    :param can_use_spark: ``True``: this process is a Spark driver, or may become one.
     :param run_key: the secret that the tries of one run share; ``None``: draw one, and take over nothing that an earlier
         process has finished.
     :param begins: a rewrite that the job begins on a Spark Connect server and does not wait for; ``finishes``: one that an earlier
         job has begun. Only ``optimize`` and ``purge`` have such rewrites.
-    :param ends_with_reading: say in the report what the table needs after the run, as far as the job knows it.
+    :param ends_with_reading: ``True``: say in the report what the table needs after the run, as far as the job knows it.
     """
 
     storage_options: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)

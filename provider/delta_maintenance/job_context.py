@@ -28,9 +28,9 @@ class SeenTable(Struct, frozen=True):
 class JobContext(Struct, frozen=True):
     """The surroundings of one job.
 
-    :param engines: for operations that distribute their work.
+    :param engines: factory of the engines, for operations that distribute their work.
     :param run_key: the secret that the tries of one run share.
-    :param started_ms: when the job began; plans are made for this moment.
+    :param started_ms: time at which the job began; plans are made for this moment.
     :param seen: what the job has met of the table so far, the newest last.
     """
 

@@ -116,7 +116,7 @@ class Kind:
     def read(self, value: Any) -> Any:
         """The value for a job spec.
 
-        :param value: of an operator's argument, or rendered text.
+        :param value: value of an operator's argument, or rendered text.
         :raises ValueError: it is not of this kind.
         """
         raise NotImplementedError
@@ -421,16 +421,16 @@ _DERIVED: Any = object()
 class Option(Struct, frozen=True):
     """One row of a table: an option, and the names that it goes by.
 
-    :param name: in the job spec.
+    :param name: name in the job spec.
     :param help: one line, for ``--help``, the operator's docstring and the documentation; no full stop.
-    :param default: in the job spec.
+    :param default: default in the job spec.
     :param otherwise: what holds without the option, in words; else the default.
     :param group: heading in ``--help`` and in the documentation.
-    :param flag: on the command line; else the name with hyphens. ``None``: no flag. One that begins with ``--no-`` switches
-        the option off.
+    :param flag: flag on the command line; else the name with hyphens. ``None``: no flag. A flag that begins with ``--no-``
+        switches the option off.
     :param flag_help: the line for ``--help``, where the flag needs another.
-    :param argument: of the operator; else the name.
-    :param attribute: of the operator; else the argument. Airflow has taken some names for itself.
+    :param argument: argument of the operator; else the name.
+    :param attribute: attribute of the operator; else the argument. Airflow has taken some names for itself.
     :param argument_default: default of the operator's argument; else the default of a switch, and ``None`` for other kinds.
     :param required: the argument needs a value: ``None`` and empty text are refused. Else so where it has a default.
     :param absence: what happens without the argument, where that is more than the user asked for. A template that rendered to
@@ -573,9 +573,9 @@ MEMORY_LIMIT = Option(
 class Operation(Struct, frozen=True):
     """An operation as its callers see it.
 
-    :param name: in job specs, and as a command.
+    :param name: name in job specs, and as a command.
     :param summary: one line for ``--help``; no full stop.
-    :param settings: of those that are members of a job spec, the ones that the command line offers.
+    :param settings: settings that are members of a job spec and that the command line offers.
     :param is_resumable: a run may go on where an earlier one with its name and key has stopped.
     """
 
@@ -601,7 +601,7 @@ class Operation(Struct, frozen=True):
     def spec_options(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The options of a job spec: those that are given, and differ from the default.
 
-        :param values: by the names of the options; ``None`` means not given.
+        :param values: values by the names of the options; ``None`` means not given.
         """
         return {
             row.name: values[row.name]
@@ -612,7 +612,7 @@ class Operation(Struct, frozen=True):
     def places(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The addresses that a job opens because its options name them.
 
-        :param options: of a job spec, which may hold anything.
+        :param options: options of a job spec, which may hold anything.
         """
         return tuple(
             place

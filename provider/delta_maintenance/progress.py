@@ -108,7 +108,7 @@ class ProgressThrottle(Struct, frozen=True):
     A pace is a value: :meth:`told` returns the next one. It begins with the first sign of work, since starting an engine says
     nothing about its speed.
 
-    :param interval_seconds: between two lines that count; 0: each is shown.
+    :param interval_seconds: time between two lines that count; 0: each is shown.
     :param num_stages: how many stages of a kept progress have been shown.
     :param counting_since: time of the first count; ``None``: there was none.
     :param working_since: time and progress of the first sign of work.
@@ -323,7 +323,7 @@ class _Counting:
 class ProgressLines(_Counting):
     """A :class:`ProgressReporter` that prints the lines of the contract.
 
-    :param nonce: of the run, where a program reads the lines.
+    :param nonce: nonce of the run, where a program reads the lines.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class StatusFile:
         return found if isinstance(found, dict) else None
 
     def _mac(self, run_key: RunKey, body: bytes) -> str:
-        # No bin has this name: those of bins have 32 digits.
+        # No bin has this name: names of bins have 32 digits.
         return run_key.mac(self._run_id, f"status {self._submission_id}", body)
 
 

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code: list[int] = []
     with _output() as output:
         try:
-            if arguments is None:  # this process is ours, not that of a program that calls this function
+            if arguments is None:  # this process belongs to the command, not to a caller
                 start_fast()
             result, text, *code = options.command(options)
         except KeyboardInterrupt:

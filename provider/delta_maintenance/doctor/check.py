@@ -49,7 +49,7 @@ class Check(Struct, frozen=True):
 def failed(name: str, error: Exception, remedy: str = "") -> Check:
     """The failure that an exception is.
 
-    :param remedy: for an error that does not name the missing right itself.
+    :param remedy: remedy for an error that does not name the missing right itself.
     """
     if getattr(error, "right", None) is not None:
         remedy = ""
@@ -69,8 +69,8 @@ class Examination:
     def run(self, name: str, look: Callable[[], str | Check], remedy: str = "") -> bool:
         """Run one check.
 
-        :param look: returns the message of a check that is all right, or another result.
-        :param remedy: if it raises.
+        :param look: function that returns the message of a check that is all right, or another result.
+        :param remedy: remedy if it raises.
         :return: whether nothing failed.
         """
         try:

@@ -25,9 +25,9 @@ def examine(
     """Look at everything that a job on this table would need, and return the document.
 
     :param table: an address; ``None``: no store is looked at.
-    :param with_spark: start a session and look at its executors.
-    :param master: of the session; ``None``: as for jobs, ``$SPARK_MASTER`` or what Spark's configuration says.
-    :param executor_credentials: as for jobs; whether they send storage options to executors.
+    :param with_spark: ``True``: start a session and look at its executors.
+    :param master: master of the session; ``None``: as for jobs, ``$SPARK_MASTER`` or what Spark's configuration says.
+    :param executor_credentials: the setting of jobs that says whether they send storage options to executors.
     """
     examination = Examination()
     is_complete = examine_installation(examination, table)

@@ -19,8 +19,8 @@ def examine_spark(
     progress: ProgressReporter,
 ) -> None:
     """
-    :param master: of the session, as for a job; ``None``: what Spark's own configuration says.
-    :param sends_credentials: jobs send storage options to executors.
+    :param master: master of the session, as for a job; ``None``: what Spark's own configuration says.
+    :param sends_credentials: ``True``: jobs send storage options to executors.
     """
     facts = SparkFacts()
     try:

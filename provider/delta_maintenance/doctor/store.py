@@ -27,7 +27,7 @@ _LOG = "_delta_log"
 _NEED_A_PROBE = ("store.read", "store.overwrite", "store.clock", "store.delete")
 _AFTER_OPENING = ("store.list", "store.create", *_NEED_A_PROBE, "table")
 
-#: By family of stores and action, the right that the action needs. On a disk the rights are those of the directory.
+#: By family of stores and action, the right that the action needs. On a disk, the rights are the permissions of the directory.
 _RIGHTS = {
     "s3": {
         "list": "s3:ListBucket on the bucket",

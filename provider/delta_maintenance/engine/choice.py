@@ -32,7 +32,7 @@ def choose_engine(
     """Choose the engine for a rewrite.
 
     :param spark_master: the master that heavy work could go to; ``None``: this process was not told of any.
-    :param can_use_spark: this process is a Spark driver, or can become one.
+    :param can_use_spark: ``True``: this process is a Spark driver, or can become one.
     """
     if spec.engine != "auto":
         return EngineChoice(spec.engine, "asked for")
@@ -55,7 +55,7 @@ def choose_lister(
 ) -> EngineChoice:
     """Choose the engine that lists a table's files. A listing is never too large for this process, only slow.
 
-    :param count_files: counts the files that the log knows; called only where the number matters.
+    :param count_files: function that counts the files that the log knows; called only where the number matters.
     """
     if spec.engine != "auto":
         return EngineChoice(spec.engine, "asked for")

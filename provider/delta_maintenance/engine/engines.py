@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 class EngineFactory:
     """Chooses and makes the engines of one job.
 
-    :param storage_options: of the table; never part of a spec, a report or a log.
-    :param spark_master: where ``engine="auto"`` may send heavy work; ``None``: not known here.
-    :param can_use_spark: this process is a Spark driver, or can become one.
+    :param storage_options: storage options of the table; never part of a spec, a report or a log.
+    :param spark_master: the master to which ``engine="auto"`` may send heavy work; ``None``: not known here.
+    :param can_use_spark: ``True``: this process is a Spark driver, or can become one.
     :param begins: the job begins this rewrite on a Spark Connect server, and does not wait for it.
     :param finishes: the job finishes this rewrite, which another job has begun.
     :param applications: the Spark applications that were used, see :func:`~delta_maintenance.engine.spark.session.application_of`.
@@ -55,7 +55,7 @@ class EngineFactory:
     def choose_lister(self, count_files: Callable[[], int]) -> EngineChoice:
         """Choose the engine for a listing.
 
-        :param count_files: counts the files that the log knows; called only where the number matters.
+        :param count_files: function that counts the files that the log knows; called only where the number matters.
         """
         return choose_lister(
             self.spec, count_files, spark_master=self.spark_master, can_use_spark=self.can_use_spark
@@ -63,7 +63,7 @@ class EngineFactory:
 
     def make(self, name: str) -> Engine:
         """
-        :param name: of an :class:`~delta_maintenance.engine.choice.EngineChoice`.
+        :param name: name of the engine in an :class:`~delta_maintenance.engine.choice.EngineChoice`.
         :raises InvalidRequest: it is Spark, and PySpark is not installed.
         """
         if name != "local":
@@ -82,7 +82,7 @@ class EngineFactory:
     ) -> DetachedRewrite | None:
         """Begin a rewrite that outlives this job, if the job was asked for that; ``None``: the job rewrites by itself.
 
-        :param name: of an :class:`~delta_maintenance.engine.choice.EngineChoice`.
+        :param name: name of the engine in an :class:`~delta_maintenance.engine.choice.EngineChoice`.
         :raises InvalidRequest: the environment names no Spark Connect server, or the server refuses this client.
         :raises SparkUnreachable: the server does not answer.
         """

@@ -48,7 +48,7 @@ class LocalEngine:
 
     :param memory_limit_bytes: the limit for all threads together; one thread works whatever the limit is.
     :param parallelism: the most segments that are rewritten at once; ``None``: one for each processor.
-    :param opened: opens the table's storage.
+    :param opened: function that opens the table's storage.
     """
 
     name = "local"
@@ -118,8 +118,8 @@ class ConcurrentBins:
     """Threads that rewrite bins. Leaving the context abandons unfinished bins.
 
     :param threads: how many segments are encoded at once.
-    :param row_memory: for decoded rows that layouts sort.
-    :ivar outcomes: filled by the threads: a bin's id with the bytes that were read of a source, or with the bin's result.
+    :param row_memory: memory for decoded rows that layouts sort.
+    :ivar outcomes: queue that the threads fill: a bin's id with the bytes that were read of a source, or with the bin's result.
     """
 
     def __init__(self, storage: Storage, run_key: RunKey, threads: int, row_memory: RowMemory) -> None:

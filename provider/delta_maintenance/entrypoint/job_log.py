@@ -18,7 +18,7 @@ _PACKAGES = ("delta_log", "delta_maintenance")
 class JobLogHandler(logging.Handler):
     """Prints each line of a record as a line of the contract.
 
-    :param nonce: of the run.
+    :param nonce: nonce of the run.
     """
 
     def __init__(self, stream: TextIO, nonce: str) -> None:

@@ -275,8 +275,8 @@ def _terminate(_signal: int, _frame: object) -> None:
 def _watch_parent(of_this_process: bool) -> None:
     """Watch the process that wants this job.
 
-    :param of_this_process: it is the parent of this process, unless the environment names one: a driver is a child of Spark's own
-        process, and may not outlive it.
+    :param of_this_process: ``True``: it is the parent of this process, unless the environment names one: a driver is a child of
+        Spark's own process, and may not outlive it.
     """
     pid = os.environ.get(PARENT_PID_VARIABLE, str(os.getppid()) if of_this_process else "")
     if pid.isdigit():

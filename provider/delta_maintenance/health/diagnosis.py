@@ -2,7 +2,7 @@
 
 1. A finding compares one number with one limit (:data:`FINDINGS`). It is there if the number exceeds the limit, and critical
    if it exceeds :data:`CRITICAL_TIMES` of the limit.
-2. The status is that of the worst finding. A table that OPTIMIZE refuses is ``unsupported``, whatever else was found.
+2. The status follows from the severity of the worst finding. A table that OPTIMIZE refuses is ``unsupported``, whatever else was found.
 3. A finding leads to a recommendation (:data:`RECOMMENDED`) if the operation's own plan has something to do and the operation
    does not refuse the table. So an operation that is recommended for a version finds work in this version.
 
@@ -40,8 +40,8 @@ CRITICAL_TIMES = {
 class Finding(Struct, frozen=True):
     """Something about the table that exceeds a limit.
 
-    :param code: for programs; one of :data:`FINDINGS`.
-    :param message: for people.
+    :param code: code for programs; one of :data:`FINDINGS`.
+    :param message: text for people.
     :param number: what was measured, and ``limit`` what it exceeds; ``None``: the finding has no number.
     :param evidence: what the number rests on; JSON values.
     """
@@ -68,9 +68,9 @@ class Advice(Struct, frozen=True):
     """An operation that has something to do.
 
     :param operation: its name as a command.
-    :param options: of its job spec.
+    :param options: options of its job spec.
     :param findings: codes of those that it would cure.
-    :param why: for people.
+    :param why: reason, for people.
     :param gain: numbers before and after; JSON values.
     """
 

@@ -62,7 +62,7 @@ _DOERS = {
 def health_of(table: Table, address: str, options: HealthOptions, runtime: Runtime) -> dict[str, Any]:
     """Read a table, and say what it needs.
 
-    :param address: of the table, as the caller gave it.
+    :param address: address of the table, as the caller gave it.
     :raises DeltaLogError: the table cannot be read, or was dropped meanwhile.
     """
     with noticing_a_drop(table.storage, lambda: table.has_been_read):

@@ -1,6 +1,6 @@
 """What a reading has found about one version of a table, as values without any judgement.
 
-Numbers of a rewrite are those of the plan that OPTIMIZE or a purge would make of this version.
+Numbers of a rewrite come from the plan that OPTIMIZE or a purge would make of this version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PlannedRewrite(Struct, frozen=True):
     :param num_files_to_merge: files in bins of at least two; the others are rewritten for their deleted rows.
     :param merged_sizes: these files by size, see :mod:`~delta_maintenance.health.file_sizes`.
     :param merged_by_partition: these files by partition: the raw values of the partition columns.
-    :param options: of the job spec that was planned.
+    :param options: options of the job spec that was planned.
     :param where: a predicate that selects just the partitions concerned; ``None``: every partition, or they cannot be
         named in short.
     """
@@ -75,8 +75,8 @@ class PlannedRewrite(Struct, frozen=True):
 class PlannedLayout(Struct, frozen=True):
     """What a layout would gain, by a forecast from statistics.
 
-    :param kind: of the layout; ``clustering``: that of the table.
-    :param columns: of the layout; ``unusable`` are columns of the queries that a layout cannot use, with the reason.
+    :param kind: kind of the layout; ``clustering``: the table's own clustering.
+    :param columns: columns of the layout; ``unusable`` are columns of the queries that a layout cannot use, with the reason.
     :param skipped_now: the part of the table that queries skip, and ``skipped_after`` the run.
     """
 
@@ -105,7 +105,7 @@ class PlannedLayout(Struct, frozen=True):
 class SizeClass(Struct, frozen=True):
     """The live files from a size on, up to the next class.
 
-    :param to_merge: those that OPTIMIZE would put together with others.
+    :param to_merge: files that OPTIMIZE would put together with others.
     """
 
     from_bytes: int
@@ -156,11 +156,11 @@ class CommitFact(Struct, frozen=True):
 class RemovedFiles(Struct, frozen=True):
     """The removed files that the log still names, and that no live file shares.
 
-    :param named: all of them.
-    :param reclaimable: removed before VACUUM's cutoff, and not deleted yet, as far as a few looks at the store tell.
-    :param held: removed since the cutoff: time travel and running queries may need them.
+    :param named: all removed files.
+    :param reclaimable: files removed before VACUUM's cutoff, and not deleted yet, as far as a few looks at the store tell.
+    :param held: files removed since the cutoff: time travel and running queries may need them.
     :param looks: how many files were looked at; ``None``: the store denied it, and `reclaimable` is an upper bound.
-    :param cutoff_ms: of a VACUUM at the moment of the reading.
+    :param cutoff_ms: cutoff of a VACUUM at the moment of the reading.
     """
 
     named: FileTotal
@@ -182,7 +182,7 @@ class RemovedFiles(Struct, frozen=True):
 class LogFacts(Struct, frozen=True):
     """The files of the log.
 
-    :param first_version: that can be reconstructed.
+    :param first_version: first version that can be reconstructed.
     :param expired: files that a log cleanup would delete, without sidecars of V2 checkpoints.
     :param expired_before: the first version that the cleanup would keep; ``None``: it would delete nothing.
     """
@@ -196,7 +196,7 @@ class LogFacts(Struct, frozen=True):
 class Refusal(Struct, frozen=True):
     """Why an operation does not work on the table.
 
-    :param features: that stop it; empty where something else does.
+    :param features: table features that stop it; empty where something else does.
     """
 
     features: tuple[str, ...]
@@ -226,9 +226,10 @@ class FileFacts(Struct, frozen=True):
     :param checksum: ``right``, ``wrong``, ``missing``, ``broken``, or ``trusted`` where it was not compared with the log.
     :param checksum_differences: members of a wrong checksum that differ from the log.
     :param optimize: ``None``: OPTIMIZE refuses the table.
-    :param purge: of files above the limit of deleted rows; ``None``: no partition is above it, or a purge is refused.
+    :param purge: purge of files above the limit of deleted rows; ``None``: no partition is above it, or a purge is refused.
     :param layout: ``None``: queries were not given and the table is not clustered, or no layout would change anything.
-    :param deleted: of the whole table, and ``worst`` the partition with the highest ratio; ``None``: no row is deleted.
+    :param deleted: deleted rows of the whole table; ``worst``: deleted rows of the partition with the highest ratio. ``None``: no
+        row is deleted.
     :param partitions_over: partitions above the limit of deleted rows.
     :param num_foreign_files: files outside of the table's directory, which no operation touches.
     :param sizes: files by size, without empty classes; ``None``: the list of files was not read, and no checksum tells.
@@ -276,13 +277,13 @@ class FileFacts(Struct, frozen=True):
 class HealthFacts(Struct, frozen=True):
     """One reading of one version.
 
-    :param measured_ms: when it was made; retentions are counted back from here.
+    :param measured_ms: time at which it was made; retentions are counted back from here.
     :param checkpoint: whether one is due, with what a reader replays until then.
     :param compaction: ``None``: was not asked for.
-    :param refusals: by operation.
-    :param last_runs: by operation, within `num_commits_read` newest commits.
+    :param refusals: refusals of the table, by operation.
+    :param last_runs: last run of each operation within the `num_commits_read` newest commits, by operation.
     :param commits: the newest of these, newest first.
-    :param invalid_properties: by name, what is wrong with a property without which a fact could not be read.
+    :param invalid_properties: text that says what is wrong with a property without which a fact could not be read, by its name.
     """
 
     version: int

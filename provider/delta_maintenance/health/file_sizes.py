@@ -1,7 +1,7 @@
 """Live files by size, and partitions by need: what a person looks at to see where the small files are.
 
-The classes of sizes are wider than those of the version checksum, whose starts include theirs, so a checksum tells the same as the
-list of files.
+The size classes are wider than the size classes of the version checksum. Each of them starts where a class of the checksum starts,
+so a checksum tells the same as the list of files.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def last_runs(
 ) -> tuple[dict[str, LastRun], tuple[CommitFact, ...], int]:
     """Find the newest commit of each operation.
 
-    :param listing: of the whole log.
+    :param listing: listing of the whole log.
     :return: the runs by operation, the newest commits, and how many commits were looked at.
     """
     versions = sorted((v for v in listing.commits if v <= snapshot.version), reverse=True)

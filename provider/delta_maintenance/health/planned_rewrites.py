@@ -38,7 +38,7 @@ _NAMEABLE = frozenset({"string", "date", "boolean", "byte", "short", "integer", 
 def files_to_merge(snapshot: Snapshot, small_file_bytes: int, now_ms: int) -> int:
     """Count the files that OPTIMIZE would put together with others.
 
-    :param small_file_bytes: smaller files are small; at most the table's target size counts.
+    :param small_file_bytes: size below which files are small; at most the table's target size counts.
     :raises DeltaLogError: OPTIMIZE refuses the table.
     """
     require_rewritable(snapshot, Operation.OPTIMIZE)
@@ -56,7 +56,7 @@ def has_no_vectors(checksum: VersionChecksum) -> bool:
 def most_files_to_merge(checksum: VersionChecksum, small_file_bytes: int) -> int:
     """The most files that OPTIMIZE may find to merge, by a checksum alone.
 
-    :param small_file_bytes: smaller files are small.
+    :param small_file_bytes: size below which files are small.
     """
     histogram = checksum.fileSizeHistogram or checksum.histogramOpt
     if histogram is None or not has_no_vectors(checksum):

@@ -148,7 +148,7 @@ class _Properties(Struct):
     """Reads properties for facts that a reading can do without.
 
     :param found: all properties of the table.
-    :ivar invalid: by name, what is wrong with a property that could not be read; for people.
+    :ivar invalid: text for people that says what is wrong with a property that could not be read, by the property's name.
     """
 
     found: Mapping[str, str]

@@ -25,7 +25,7 @@ from delta_maintenance.vacuum.plan.protected_files import MENTION_SCHEMA, protec
 def removed_files(storage: Storage, snapshot: Snapshot, cutoff_ms: int) -> RemovedFiles:
     """Find out what was removed, and how much of it VACUUM would delete at this moment.
 
-    :param cutoff_ms: of such a VACUUM.
+    :param cutoff_ms: cutoff of such a VACUUM.
     :raises CorruptLog: the log states an impossible path.
     """
     tombstones = snapshot.tombstones(["key", "size"])

@@ -31,11 +31,11 @@ _KD_BITS = 16
 class Bucketing(Struct, frozen=True, eq=False):
     """The rule by which rows get a bucket, made from a sample of them.
 
-    :param kind: of the layout.
-    :param bits: of a rank on the curve.
-    :param tree: gives rows their file; ``None``: the curve does.
-    :param codes: of the first row of each bucket but the first, ascending; with ``noise`` of that row, which divides rows of
-        one code.
+    :param kind: kind of the layout.
+    :param bits: number of bits of a rank on the curve.
+    :param tree: tree that gives rows their file; ``None``: the curve does.
+    :param codes: code of the first row of each bucket but the first, ascending; ``noise``: the random number of this row,
+        which divides rows of one code.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Bucketing(Struct, frozen=True, eq=False):
         cls, kind: str, sample: Sequence[pa.Array], files: int, buckets_of_a_file: int, noise: Noise
     ) -> Bucketing:
         """
-        :param kind: of the layout.
+        :param kind: kind of the layout.
         :param sample: values of the layout's columns in sampled rows.
         :param noise: a random number for each sampled row.
         """
@@ -110,7 +110,7 @@ def random_noise(seed: str, chunk: int, count: int) -> Noise:
 def _cuts(codes: Uint64s, noise: Noise, files: int, buckets_of_a_file: int) -> tuple[Uint64s, Noise]:
     """Return code and noise of the first row of each bucket but the first, for buckets of equal size.
 
-    :param codes: of the sampled rows, sorted by code and noise.
+    :param codes: codes of the sampled rows, sorted by code and noise.
     """
     buckets = files * buckets_of_a_file if len(codes) else 1
     places = np.arange(1, buckets) * len(codes) // buckets

@@ -35,7 +35,7 @@ def z_codes(cells: Sequence[Uint64s], bits: int) -> Uint64s:
 
 @cache
 def _spread_bytes(dimensions: int) -> Uint64s:
-    """For each byte, its bits with room for those of the other dimensions between them, as far as 64 bits hold them."""
+    """For each byte, its bits with room between them for the bits of the other dimensions, as far as 64 bits hold them."""
     places = range(0, min(_BITS_OF_A_BYTE * dimensions, _BITS_OF_A_CODE), dimensions)
     found = np.zeros(1 << _BITS_OF_A_BYTE, np.uint64)
     for bit, place in enumerate(places):

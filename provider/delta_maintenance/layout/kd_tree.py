@@ -21,9 +21,9 @@ _NOISE_BITS = 32
 class _Node(Struct, frozen=True):
     """Rows that are split by one column, or the rows of some files.
 
-    :param column: by which the rows are split; ``None``: nothing is left that tells them apart.
+    :param column: number of the column by which the rows are split; ``None``: no column is left that tells them apart.
     :param bounds: the least ranks of the parts but the first.
-    :param parts: as many as there are bounds, and one.
+    :param parts: child nodes, one more than there are bounds.
     :param files: the number of files that the rows fill.
     """
 
@@ -52,7 +52,7 @@ class KdTree(Struct, frozen=True):
     def files_of(self, ranks: Sequence[Uint64s], noise: npt.NDArray[np.uint32]) -> _Int64s:
         """Return the number of the file of each row.
 
-        :param ranks: of the rows, by column.
+        :param ranks: ranks of the rows, by column.
         :param noise: random numbers, which divide rows that no column tells apart.
         """
         found = np.zeros(len(noise), np.int64)

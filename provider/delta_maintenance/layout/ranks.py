@@ -23,7 +23,7 @@ class Ranks(Struct, frozen=True, eq=False):
     and a value that fills half of the sample leaves half of the numbers to the others.
 
     :param bounds: distinct values, ascending: numbers of numpy, or an Arrow array of a type that numpy cannot order.
-    :param ranks: of the values below the first bound, and from each bound on.
+    :param ranks: rank of the values below the first bound, and of the values from each bound on.
     """
 
     bounds: Any

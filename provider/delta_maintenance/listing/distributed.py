@@ -50,9 +50,9 @@ _LEAST_KEYS = 5_000
 class DistributedListing(Struct, frozen=True):
     """Lists a table in parts.
 
-    :param run: has tasks list the parts.
+    :param run: function that has tasks list the parts.
     :param parallelism: number of parts that are listed at once.
-    :param new_id: makes the name of a file unique in this process.
+    :param new_id: function that returns an id, which makes the name of a file unique in this process.
     :param split_keys: number of known files at which a directory is cut further.
     """
 

@@ -39,7 +39,7 @@ _MILLISECONDS = pa.timestamp("ms", "UTC")
 def read_inventory(uri: str, open_storage: OpenStorage, table_uri: str, hidden: HiddenNames) -> Listing:
     """Read an inventory as a listing.
 
-    :param open_storage: opens the directory of the inventory.
+    :param open_storage: function that opens the directory of the inventory.
     :raises InvalidRequest: it is no inventory, or one of another table.
     """
     read = _manifest_rows if uri.endswith("/manifest.json") else _plain_rows

@@ -34,8 +34,8 @@ class Listing(Struct, frozen=True, eq=False):
     """The files and directories below a root.
 
     :param files: visible files, each key once: :data:`LISTING_SCHEMA`.
-    :param directories: by directory, when it was changed last; empty if the store has no directories.
-    :param counts: by directory, how many of ``files`` it holds; includes the root, and is empty without directories.
+    :param directories: time of the last change of each directory, by directory; empty if the store has no directories.
+    :param counts: number of ``files`` in each directory, by directory; includes the root, and is empty without directories.
     :param untouched: directories with contents that VACUUM does not look at or must not touch.
     :param not_entered: directories that were not listed, since they are hidden or out of scope.
     :param num_directories: number of directories that were listed, including the root.
@@ -116,7 +116,7 @@ class ListingCollector:
     def take_batch(self, batch: pa.RecordBatch) -> None:
         """Add files from a store without directories.
 
-        :param batch: of :data:`LISTING_SCHEMA`.
+        :param batch: batch with the schema :data:`LISTING_SCHEMA`.
         """
         self._flush()
         self._parents |= directories_of(batch.column(0))

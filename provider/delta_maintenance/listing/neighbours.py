@@ -77,7 +77,7 @@ def neighbours_by_directory(directories: Iterable[str], hidden: HiddenNames) -> 
 def neighbours_by_file(keys: pa.StringArray, hidden: HiddenNames) -> dict[str, str]:
     """Find neighbours among a column of files.
 
-    :param keys: may include hidden files.
+    :param keys: keys, which may include hidden files.
     :return: the kind of each neighbour in words, by directory.
     """
     found: dict[str, str] = {}

@@ -46,9 +46,9 @@ _COMPARED_ROWS = 1 << 18
 class ListingPart(Struct, frozen=True):
     """What one task lists.
 
-    :param number: identifies the part in messages.
+    :param number: number that identifies the part in messages.
     :param spans: ranges of keys.
-    :param wants_files: report unprotected files; otherwise only the protected keys that were seen.
+    :param wants_files: ``True``: report unprotected files; otherwise only the protected keys that were seen.
     """
 
     number: int

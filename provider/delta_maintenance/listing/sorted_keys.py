@@ -64,7 +64,7 @@ _BATCH_ROWS = 1 << 16
 class SortedKeys:
     """A file of sorted keys.
 
-    :param path: of a file that :meth:`write` wrote.
+    :param path: path of a file that :meth:`write` wrote.
     """
 
     def __init__(self, path: Path | str) -> None:

@@ -111,8 +111,8 @@ def _plan(context: JobContext, snapshot: Snapshot, options: CheckpointOptions) -
 class _Done(Struct):
     """What the run has done so far.
 
-    :param facts: of the plan; each step adds its own.
-    :ivar version: of the checkpoint.
+    :param facts: facts of the plan; each step adds its own.
+    :ivar version: version of the checkpoint.
     """
 
     facts: dict[str, Any]

@@ -63,7 +63,7 @@ def clean_up(
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Execute a plan; return facts and metrics for the report.
 
-    :param snapshot: that the plan was made on.
+    :param snapshot: snapshot that the plan was made on.
     :raises TableReplaced: another table is at its address; nothing was deleted.
     :raises LogCleanupRefused: the table forbids it; nothing was deleted.
     :raises ClockAhead: this machine's clock is ahead of the store's, so young files look old; nothing was deleted.

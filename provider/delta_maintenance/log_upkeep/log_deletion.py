@@ -39,7 +39,7 @@ _REQUEST_KEYS = 1_000
 class LogDeletion:
     """The course of one log cleanup.
 
-    :param snapshot: that was planned on.
+    :param snapshot: snapshot that the plan was made on.
     """
 
     def __init__(

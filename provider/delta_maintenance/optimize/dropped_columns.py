@@ -50,7 +50,7 @@ def files_with_dropped_columns(storage: Storage, snapshot: Snapshot, keys: Seque
 
 
 def tolerated_columns(snapshot: Snapshot) -> frozenset[str]:
-    """Return the columns that data files may hold beside those of the schema."""
+    """Return the columns that data files may hold beside the columns of the schema."""
     partition = [name for column in snapshot.partition_schema for name in (column.name, column.physical_name)]
     row_tracking = [snapshot.properties[name] for name in _ROW_TRACKING if name in snapshot.properties]
     return frozenset([*partition, *row_tracking, _CHANGE_TYPE])
@@ -62,7 +62,7 @@ def has_dropped_columns(
     """Tell whether a file holds a column, at any depth, that the schema does not have.
 
     :param tolerated: top-level names that do not count.
-    :param by_id: match columns by their field ids, where the file has any.
+    :param by_id: ``True``: match columns by their field ids, where the file has any.
     """
     fields = [field for field in there if field.name not in tolerated]
     return _any_unknown(fields, schema, by_id)

@@ -14,7 +14,7 @@ _MAX_VALUE = 120
 
 
 def commit_metrics(manifests: Sequence[BinManifest]) -> dict[str, int]:
-    """The ``operationMetrics`` of a commit. File sizes are those of added files, in bytes."""
+    """The ``operationMetrics`` of a commit. File sizes are sizes of added files, in bytes."""
     added = sorted(output.size_bytes for manifest in manifests for output in manifest.outputs)
     sources = [source for manifest in manifests for source in manifest.sources]
     return {

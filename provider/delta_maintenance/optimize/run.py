@@ -366,7 +366,7 @@ def _foreign(plan: OptimizePlan) -> dict[str, Any] | None:
 
 
 def _metrics(committed: Sequence[BinManifest]) -> dict[str, int]:
-    """The metrics of a report: those of the commits together, and the rows, which Spark does not count."""
+    """The metrics of a report: the metrics of the commits together, and the rows, which Spark does not count."""
     return {**commit_metrics(committed), "numOutputRows": sum(manifest.rows_out for manifest in committed)}
 
 
@@ -394,10 +394,10 @@ def _check_answer(manifest: BinManifest, task: RewriteTask) -> None:
 class _Work(Struct):
     """Takes the bins of a run as the engine finishes them, and commits them.
 
-    :param skips_broken: leave out a bin with an unreadable source, and go on with the others.
+    :param skips_broken: ``True``: leave out a bin with an unreadable source, and go on with the others.
     :param earlier: what earlier tries of the run have finished.
     :param partition_columns: logical names, by physical name.
-    :param started_ms: when the run began, and ``planned_ms`` when it had its plan.
+    :param started_ms: time at which the run began; ``planned_ms``: time at which it had its plan.
     """
 
     plan: OptimizePlan
@@ -412,7 +412,7 @@ class _Work(Struct):
 
     def take(self, tasks: Sequence[RewriteTask], results: Iterator[BinResult]) -> None:
         """
-        :param tasks: that the engine was given.
+        :param tasks: tasks that the engine was given.
         :raises TaskFailed: a bin's sources cannot be read, or the store refused access.
         :raises BadManifest: a result does not answer a task.
         :raises CommitFailed: the table changed so that the plan does not hold any more.
@@ -465,7 +465,7 @@ class _Work(Struct):
     def facts(self, rewrite: DetachedRewrite | None) -> dict[str, Any]:
         """Members of the report.
 
-        :param rewrite: that another job has begun: to that job, its bins were not those of an earlier try.
+        :param rewrite: rewrite that another job has begun. For that job, its bins were not bins of an earlier try.
         """
         batches = self.batches
         done = {manifest.bin_id for manifest in self.manifests} | {task.bin_id for task in self.broken}

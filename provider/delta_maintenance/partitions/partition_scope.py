@@ -76,7 +76,7 @@ class PartitionScope:
         if not values:
             return []
         maps = pa.array([list((entry or {}).items()) for entry in values], _MAPS)
-        # Where a value cannot be read, the directory only looks like that of a partition.
+        # Where a value cannot be read, the directory only looks like the directory of a partition.
         matched = matching_files(self.snapshot.partition_schema, maps, self.predicate)
         holds: list[bool] = matched.matching.to_pylist()
         return holds

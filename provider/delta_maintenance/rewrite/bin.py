@@ -96,8 +96,8 @@ def rewrite_bin(
 ) -> BinManifest:
     """Write a bin's live rows to new files and leave a manifest of them.
 
-    :param on_progress: called with the bytes of each source after its rows were written.
-    :param pool: encodes the segments of the bin; by default, a thread of its own does.
+    :param on_progress: function that is called with the bytes of each source after its rows were written.
+    :param pool: pool that encodes the segments of the bin; by default, a thread of its own does.
     :param is_new: the bin had no manifest a while ago, so it is not looked for now. Another try's manifest still counts in the end.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
     :raises NewerManifest: a newer release has finished this bin.
@@ -181,7 +181,7 @@ def compare_with_rows(context: BinContext, written: Outputs) -> None:
 def publish(
     manifest: BinManifest, storage: Storage, run_key: RunKey, count_rows: CountRows = rows_by_footer
 ) -> BinManifest:
-    """Leave the manifest of a finished bin, and return the one that counts: this one, or that of a faster try.
+    """Leave the manifest of a finished bin, and return the one that counts: this one, or the manifest of a faster try.
 
     A failed request may have taken effect, or may still do so. The state of the store then decides:
 

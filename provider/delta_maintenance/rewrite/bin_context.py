@@ -15,9 +15,9 @@ from delta_maintenance.rewrite.task import RewriteTask
 class BinContext(Struct, frozen=True, eq=False):
     """A task, and what follows from it.
 
-    :param live: reads the rows of sources.
-    :param settings: of the new files.
-    :param copied_files: opens sources to copy row groups from them; ``None``: all rows are decoded.
+    :param live: reader of the rows of sources.
+    :param settings: settings of the new files.
+    :param copied_files: opener of sources, to copy row groups from them; ``None``: all rows are decoded.
     """
 
     task: RewriteTask

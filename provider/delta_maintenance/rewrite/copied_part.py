@@ -36,7 +36,7 @@ class CopyScan(Struct, frozen=True):
 class CopiedPart(Struct, frozen=True):
     """Row groups to copy.
 
-    :param scan: returns what was read of them, and waits for it. It is called after the bytes were copied.
+    :param scan: function that returns what was read of them, and waits for it. It is called after the bytes were copied.
     """
 
     slice: SourceSlice
@@ -56,7 +56,7 @@ class CopiedPart(Struct, frozen=True):
         return self.scan().rows
 
     def append_to(self, file: AssembledFile) -> None:
-        """Put the row groups behind those of a new file."""
+        """Append the row groups to a new file."""
         copied = copied_file_of(self.slice)
 
         def omitted() -> list[OmittedClaims]:
@@ -102,7 +102,7 @@ def scanned(
 def _true_floats(part: SourceSlice, numbers: Iterable[int]) -> frozenset[int]:
     """Return the float leaves whose bounds in the footer are true, since their pages hold no NaN.
 
-    :param numbers: of float leaves outside of lists and maps.
+    :param numbers: numbers of float leaves outside of lists and maps.
     """
     copied = copied_file_of(part)
     if not copied.footer.has_type_orders:

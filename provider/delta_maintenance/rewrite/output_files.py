@@ -50,8 +50,8 @@ class Outputs(Struct, frozen=True):
     """The files that were written.
 
     :param read: the checksum of the rows that went in, if the task asks for ``verify="full"``.
-    :param bytes_copied: of the row groups that were copied.
-    :param row_map: if the task asks for one.
+    :param bytes_copied: size of the row groups that were copied.
+    :param row_map: row map, if the task asks for one.
     """
 
     files: tuple[OutputFile, ...]
@@ -91,7 +91,7 @@ def write_outputs(
 ) -> Outputs:
     """Write all rows. A bin without rows has no file.
 
-    :param pool: encodes segments.
+    :param pool: pool that encodes segments.
     :param received: the rows of one of the files, if other processes have read the sources. Then only this file is written.
     """
     task, storage = context.task, context.storage

@@ -33,7 +33,7 @@ class PartWork(Struct, frozen=True):
     :param file: the number of the new file that the rows belong to.
     :param sources_done: bytes of each source whose rows end with this segment.
     :param copied: the row groups to copy; their rows are needed for a checksum only.
-    :param numbers: returns what the row map says of these rows.
+    :param numbers: function that returns what the row map says of these rows.
     """
 
     file: int

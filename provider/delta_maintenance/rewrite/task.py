@@ -4,7 +4,7 @@ Both are plain values with a JSON form: they cross process and machine boundarie
 (``_maintenance/<run id>/<bin id>.json``), where a later release may read it. Therefore
 
 1. their members are JSON values, and the id of a deletion vector follows from our own formula;
-2. names and numbers are those of the log: ``path`` is the log's spelling, ``key`` the decoded storage key, partition values are
+2. names and numbers are taken from the log: ``path`` is the log's spelling, ``key`` the decoded storage key, partition values are
    the raw map with physical names, a deletion vector is its descriptor in log JSON;
 3. a reader ignores unknown members and fills in defaults for absent ones. A change that an older reader must not ignore, say
    another order of the rows, needs a new :data:`MANIFEST_VERSION`, which an older release refuses
@@ -47,7 +47,7 @@ class SourceFile(Struct, frozen=True):
     """A live file that a task replaces, with all facts for its ``remove`` action.
 
     :param num_records: physical rows by the file's statistics, where the plan needed to know them.
-    :param partition_values: the file's own raw map; its spelling may differ from that of the bin.
+    :param partition_values: the file's own raw map; its spelling may differ from the spelling in the bin's map.
     """
 
     path: str
@@ -88,7 +88,7 @@ class RowMap(Struct, frozen=True):
     """What a manifest says of the bin's row map (:mod:`delta_maintenance.rewrite.manifest.row_map`).
 
     :param token: random part of the file's name.
-    :param sha256: of the file's content.
+    :param sha256: SHA-256 digest of the file's content.
     :param source_rows: physical rows of each source, in the order of the sources.
     """
 
@@ -104,16 +104,16 @@ class RewriteTask(Struct, frozen=True):
     2. All sources have the same typed partition value; ``partition_values`` is the map for the outputs.
     3. ``bin_id`` depends only on sources and settings, so that a repeated run finds the bin's manifest.
 
-    :param reader_features: of the table's protocol.
+    :param reader_features: reader features of the table's protocol.
     :param verify: ``full``: read the new file back and compare a checksum of all columns.
     :param num_outputs: the number of files of about equal size that get the rows.
     :param rewrite: which row groups are copied as bytes (:mod:`delta_maintenance.rewrite.copy.copy_rules`).
     :param begin_before_ms: milliseconds since the epoch after which no worker begins the task.
     :param planned_bytes: the live bytes of the sources, as the plan estimated them.
     :param layout: how the rows are divided between the files and sorted; ``None``: they keep their order.
-    :param clustering_columns: of the table, which get statistics in any case: physical names from the top down.
-    :param clustering_provider: of the new files, and ``clustering_tags`` those of their cube.
-    :param keeps_row_map: where a layout moves rows, leave a file that tells where they went.
+    :param clustering_columns: clustering columns of the table, which get statistics in any case: physical names from the top down.
+    :param clustering_provider: clustering provider of the new files; ``clustering_tags``: the tags of their cube.
+    :param keeps_row_map: ``True``: where a layout moves rows, leave a file that tells where they went.
     """
 
     bin_id: str
@@ -174,12 +174,12 @@ class BinManifest(Struct, frozen=True):
     :param source_rows: physical rows of each source, in the order of the sources. The outputs hold the live rows in this order,
         so the place of each row is known. Empty: the rows have another order, or the writer did not record them.
     :param num_outputs: the number of files that the task asked for.
-    :param bytes_copied: of row groups that were copied without decoding them.
-    :param clustering_provider: of the outputs, for their ``add`` actions.
+    :param bytes_copied: size of row groups that were copied without decoding them.
+    :param clustering_provider: clustering provider of the outputs, for their ``add`` actions.
     :param verify: what was compared before the manifest was written. Earlier releases did not say so.
     :param rewrite: which row groups the task let be copied. Earlier releases did not say so.
-    :param row_map: tells where the rows are if a layout has moved them, and the task asked for it. Then ``source_rows`` is empty, so
-        that an older release does not take the rows for ones in order.
+    :param row_map: row map, which tells where the rows are if a layout has moved them, and the task asked for it. Then
+        ``source_rows`` is empty, so that an older release does not take the rows for ones in order.
     """
 
     bin_id: str

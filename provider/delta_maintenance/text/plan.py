@@ -160,7 +160,7 @@ def _left_lines(summary: Mapping[str, Any]) -> list[str]:
 def rewrite_lines(summary: Mapping[str, Any]) -> list[str]:
     """Say which files a rewrite is about to read, why, and which it leaves; for the log, before the work begins.
 
-    :param summary: of a plan with at least one bin.
+    :param summary: summary of a plan with at least one bin.
     """
     selection = summary["selection"]
     lines = [f"chosen at version {summary['readVersion']}: {chosen_text(selection)}"]

@@ -80,7 +80,7 @@ def left_text(selection: Mapping[str, Any]) -> str:
 def taken_over_text(earlier: Mapping[str, int], bins_to_do: int) -> str:
     """Say what earlier tries of the run had finished: ``6 of 10 bins were finished by an earlier try (240 files, 1.0 GiB)``.
 
-    :param bins_to_do: of this try.
+    :param bins_to_do: number of bins that this try has to do.
     """
     total = earlier["bins"] + bins_to_do
     verb = "was" if earlier["bins"] == 1 else "were"

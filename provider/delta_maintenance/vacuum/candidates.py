@@ -41,7 +41,7 @@ _LOOKED_UP_ROWS = 1 << 13
 class PlannedVacuum(Struct, frozen=True):
     """A plan, and what it rests on.
 
-    :param distributed: lists the table on other machines; ``None`` if this process lists it.
+    :param distributed: listing of the table on other machines; ``None`` if this process lists it.
     """
 
     basis: VacuumBasis
@@ -60,9 +60,9 @@ def find_candidates(
 ) -> PlannedVacuum:
     """Find the files that may be deleted, and plan their deletion on the latest version.
 
-    :param open_storage: opens the directory of an inventory.
+    :param open_storage: function that opens the directory of an inventory.
     :param snapshot: any version; the listing follows its partition columns and properties.
-    :param distributed: lists the table on other machines; the plan is the same.
+    :param distributed: listing of the table on other machines; the plan is the same.
     :raises VacuumRefused: see :mod:`delta_maintenance.vacuum.plan.planner` and
         :mod:`delta_maintenance.vacuum.nested_tables`.
     :raises InvalidRequest: the options do not fit this table.

@@ -40,7 +40,7 @@ class RecentCommits:
     def mentions(self, log: LogListing, cutoff_ms: int, *, every: bool) -> pa.Table:
         """Read what the commits since the cutoff name. Those files were needed then, whatever their timestamps say.
 
-        :param every: read the older commits of the log, too.
+        :param every: ``True``: read the older commits of the log, too.
         :raises VacuumRefused: a commit was deleted meanwhile.
         """
         files = [

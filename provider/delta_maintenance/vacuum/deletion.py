@@ -37,7 +37,7 @@ class Deletion:
     """The deletion of one plan's files and directories, while it runs.
 
     :param snapshot: the version that was planned on.
-    :param copy_files: called with the rows of each batch before it is deleted; a quarantine keeps copies this way.
+    :param copy_files: function that is called with the rows of each batch before it is deleted; a quarantine keeps copies this way.
     :ivar num_files: files deleted so far; ``size_bytes``: their bytes.
     :ivar num_spared: files left alone, since newer commits name them.
     :ivar num_absent: files of an unseen plan that were not there.

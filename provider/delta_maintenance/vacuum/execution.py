@@ -64,7 +64,7 @@ def execute_plan(
 ) -> VacuumOutcome:
     """Delete what a plan names.
 
-    :param tags: for the ``commitInfo`` of both commits.
+    :param tags: tags for the ``commitInfo`` of both commits.
     :param transaction: application id and version of this piece of work, for ``VACUUM END``.
     :raises VacuumRefused: a check of the plan failed; nothing was deleted.
     :raises ClockAhead: the plan rests on a clock that is ahead of the store's; nothing was deleted.
@@ -173,7 +173,7 @@ def _metrics(plan: VacuumPlan, num_files: int, size_bytes: int, num_directories:
 class _Commits(Struct, frozen=True):
     """The two commits that enclose a deletion.
 
-    :param quarantine_parameters: for both, so that the log vouches for the quarantine however the vacuum ends.
+    :param quarantine_parameters: parameters for both commits, so that the log vouches for the quarantine however the vacuum ends.
     """
 
     storage: Storage

@@ -40,7 +40,7 @@ _FILE_MEMBERS = ("path", "size", "deletionTimestamp", "deletionVector")
 class SecondReading(Struct):
     """What the log says, replayed up to one version.
 
-    :ivar live: by path and deletion vector of a live file: the file of the vector, if it has one, and the size.
+    :ivar live: live files by their path and deletion vector, each with the file of the vector, if it has one, and the size.
     :ivar recent: every file that a commit or a tombstone names at the cutoff or later. Older mentions may be of millions of
         files, and protect nothing.
     :ivar has_checkpoint: the log does not go back to version 0, so the reading began with a checkpoint.

@@ -1,4 +1,4 @@
-"""Files of others are not deleted: those of neighbours below the root, and those of a table that has replaced this one."""
+"""Files of others are not deleted: files of neighbours below the root, and files of a table that has replaced this one."""
 
 from __future__ import annotations
 

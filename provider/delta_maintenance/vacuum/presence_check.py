@@ -74,7 +74,7 @@ def confirm_live_files(
     A full vacuum lists the same partitions once more. The other modes exist to avoid listings: they compare the plan with
     the log, and look at a sample of the live files.
 
-    :param snapshot: of the latest version.
+    :param snapshot: snapshot of the latest version.
     :return: facts for the report.
     :raises LiveFilesMissing: a live file is absent.
     """

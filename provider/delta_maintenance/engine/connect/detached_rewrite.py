@@ -29,12 +29,12 @@ DETACHED_REWRITE_VARIABLE = "DELTA_MAINTENANCE_DETACHED_REWRITE"
 class DetachedRewrite(Struct, frozen=True, omit_defaults=True):
     """A rewrite by its ids on the server. It holds no secrets.
 
-    :param user_id: of the session; the server knows sessions by user and id.
-    :param bins: that the server was given; ``None``: it is not known whether the rewrite has begun. The other members are
+    :param user_id: user id of the session; the server knows sessions by user and id.
+    :param bins: number of bins that the server was given; ``None``: it is not known whether the rewrite has begun. The other members are
         absent then, too.
-    :param bytes_in: that these bins read.
+    :param bytes_in: number of bytes that these bins read.
     :param read_version: the version that the plan was made on. The bins are committed against it.
-    :param started_ms: when the run began, by the clock of the job that began it.
+    :param started_ms: time at which the run began, by the clock of the job that began it.
     :param spark: what the report says of the server.
     :param facts: members of the report that the plan decides.
     """

@@ -53,9 +53,10 @@ _CONSUMED = ("POSITION_NOT_AVAILABLE", "POSITION_NOT_FOUND")
 class OperationState(Struct, frozen=True):
     """What a look at an operation has found.
 
-    :param is_over: it does not run any more; its result, or its error, can be fetched.
-    :param is_lost: the server does not have it. It is over then, too.
-    :param done_tasks: of its latest stage, whose tasks are the bins; ``None``: not known yet. ``total_tasks`` likewise.
+    :param is_over: ``True``: the operation does not run any more; its result, or its error, can be fetched.
+    :param is_lost: ``True``: the server does not have it. It is over then, too.
+    :param done_tasks: number of finished tasks in its latest stage, whose tasks are the bins; ``None``: not known yet.
+        ``total_tasks``: number of all tasks in this stage, likewise.
     """
 
     is_over: bool
@@ -226,7 +227,7 @@ class ConnectServer:
 
     @contextmanager
     def _errors_named(self, *, at_start: bool = False) -> Iterator[None]:
-        """Turn the errors of gRPC into those of this package."""
+        """Turn the errors of gRPC into errors of this package."""
         import grpc
 
         try:

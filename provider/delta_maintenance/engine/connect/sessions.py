@@ -14,7 +14,7 @@ _OPENED: list[tuple[str, DetachedRewrite, SparkSession]] = []
 
 
 def is_connect_address(address: str) -> bool:
-    """Tell whether an address is that of a Spark Connect server, and not a master."""
+    """Tell whether an address names a Spark Connect server, and not a master."""
     return address.startswith("sc://")
 
 

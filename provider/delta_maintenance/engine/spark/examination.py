@@ -35,7 +35,7 @@ class SparkFacts(Struct):
 def examine_session(master: str | None, facts: SparkFacts, progress: ProgressReporter) -> None:
     """Open a session, and look at the driver and some executors.
 
-    :param facts: are filled in as they are found, also before an error.
+    :param facts: facts, which are filled in as they are found, also before an error.
     :raises DeltaLogError: Spark does not answer, gives no executor, or a machine lacks something.
     """
     spark = spark_session(master, "delta-maintenance doctor")

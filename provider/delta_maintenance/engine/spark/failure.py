@@ -35,8 +35,8 @@ _JVM_TRACE = "JVM stacktrace:"
 class _Meaning(Struct, frozen=True):
     """What a part of an error's text, or the name of its class, means.
 
-    :param kind: of our error; its message is `problem`, Spark's own words, and `remedy`.
-    :param at_start: it means this only while the session is made.
+    :param kind: class of our error; its message is `problem`, Spark's own words, and `remedy`.
+    :param at_start: ``True``: it means this only while the session is made.
     """
 
     pattern: str
@@ -155,7 +155,7 @@ def spark_errors(*, at_start: bool = False) -> Iterator[None]:
 
 
 def _is_of_spark(error: Exception) -> bool:
-    """Tell whether PySpark, Py4J or gRPC raised an exception. Py4J passes on those of its socket when the JVM is gone."""
+    """Tell whether PySpark, Py4J or gRPC raised an exception. Py4J passes on its socket's exceptions when the JVM is gone."""
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return bool(packages & {"pyspark", "py4j", "grpc"}) or isinstance(error, ConnectionError)
 

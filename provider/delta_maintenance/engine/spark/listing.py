@@ -4,7 +4,7 @@
 2. The protected keys travel as one file, which Spark sends to each machine once and all tasks there share. In the rows, the
    size of one Spark message would limit them.
 3. The result is Arrow, and small where most files are protected.
-4. Storage options and errors travel as those of a rewrite do (:mod:`delta_maintenance.engine.spark.spark_engine`).
+4. Storage options and errors are sent in the same way as in a rewrite (:mod:`delta_maintenance.engine.spark.spark_engine`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SparkListing:
     """A :data:`~delta_maintenance.listing.distributed.RunParts` on a Spark session.
 
     :param tasks: the most parts at a time; ``None``: as many as the cluster has processors.
-    :param nonce: marks the errors of tasks within Spark's errors.
+    :param nonce: text that marks the errors of tasks within Spark's errors.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ def list_batch(
     """List each part of a batch. An error that a repetition cannot change becomes a row.
 
     :param keys: path of the file of protected keys.
-    :param nonce: marks errors for the driver.
+    :param nonce: text that marks errors for the driver.
     :raises RuntimeError: an error that a repetition may change; its message describes the original.
     """
     for text in batch.column("listing").to_pylist():

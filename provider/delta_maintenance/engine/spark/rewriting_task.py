@@ -88,8 +88,8 @@ def rewrite_batch(
 ) -> Iterator[pa.RecordBatch]:
     """Rewrite each task of a batch. Yield a row for each, with the manifest or an error that a repetition cannot change.
 
-    :param nonce: marks errors for the driver.
-    :param threads: that encode a bin: more than one where the bins leave processors idle.
+    :param nonce: text that marks errors for the driver.
+    :param threads: number of threads that encode a bin: more than one where the bins leave processors idle.
     :raises RuntimeError: an error that a repetition may change; its message describes the original.
     """
     for number, text in zip(*batch.select(["bin", "task"]).to_pydict().values(), strict=True):

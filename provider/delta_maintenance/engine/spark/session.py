@@ -44,7 +44,7 @@ def connect_session(remote: str, rewrite: DetachedRewrite) -> SparkSession:
     """Open a session on a Spark Connect server.
 
     :param remote: the address of the server, as ``SPARK_REMOTE`` has it.
-    :param rewrite: names the session.
+    :param rewrite: rewrite that names the session.
     :raises SparkUnreachable: the server does not answer.
     :raises InvalidRequest: the server refuses this client.
     """
@@ -75,7 +75,7 @@ def spark_session(master: str | None, app_name: str) -> SparkSession:
 
     The environment may name a Spark Connect server (``SPARK_REMOTE=sc://host:port``).
 
-    :param master: of a new session; ``None``: what Spark's own configuration says, else all processors of this machine.
+    :param master: master of a new session; ``None``: what Spark's own configuration says, else all processors of this machine.
     :raises InvalidRequest: PySpark is not installed.
     :raises SparkMisconfigured: Spark cannot start as it is configured.
     :raises SparkUnavailable: the master does not answer.

@@ -72,9 +72,9 @@ _INPUT, _OUTPUT = "bin int, task string", "bin int, manifest string, error strin
 class SparkEngine:
     """An :class:`~delta_maintenance.engine.engine.Engine` on a Spark session.
 
-    :param session: makes or finds the session; called when work begins.
-    :param storage_options: those that this process uses.
-    :param executor_options: those that executors get, if they use the identity of their machines; ``None``: the same.
+    :param session: function that makes or finds the session; called when work begins.
+    :param storage_options: storage options that this process uses.
+    :param executor_options: storage options that executors get, if they use the identity of their machines; ``None``: the same.
     :param parallelism: the most bins at a time; ``None``: as many as the cluster has processors.
     """
 
@@ -168,8 +168,8 @@ class SparkEngine:
     ) -> Generator[BinResult, None, None]:
         """Yield bins as their manifests appear, and the rest when the action is over.
 
-        :param look: called while the action runs; an error that it raises ends the action.
-        :param stop: ends the action, if this process does not wait for it to the end.
+        :param look: function that is called while the action runs; an error that it raises ends the action.
+        :param stop: function that ends the action, if this process does not wait for it to the end.
         """
         storage = open_storage(tasks[0].table_uri, self._storage_options)
         # Number and bytes of each bin that is not done.
@@ -371,7 +371,7 @@ def _nonce_of(rewrite: DetachedRewrite, run_key: RunKey) -> str:
 class _Collecting:
     """Runs the one action in a thread, so that the engine can report progress meanwhile.
 
-    :param collect: returns the rows of the result.
+    :param collect: function that returns the rows of the result.
     """
 
     def __init__(self, collect: Callable[[], list[Any]]) -> None:
@@ -383,7 +383,7 @@ class _Collecting:
 
     def rows(self, nonce: str) -> list[Any]:
         """
-        :param nonce: marks the errors of tasks within Spark's errors.
+        :param nonce: text that marks the errors of tasks within Spark's errors.
         """
         try:
             return self._running.result()

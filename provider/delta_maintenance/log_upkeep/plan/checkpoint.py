@@ -28,10 +28,10 @@ _REQUEST_MS, _JSON_MS, _PARQUET_MS = 5, 20, 5
 class ReplayCost(Struct, frozen=True):
     """What a reader of a version replays.
 
-    :param checkpoint_version: of the newest checkpoint; ``None``: there is none.
-    :param commits: after it.
-    :param size_bytes: of those commits.
-    :param checkpoint_bytes: of all files of that checkpoint.
+    :param checkpoint_version: version of the newest checkpoint; ``None``: there is none.
+    :param commits: number of commits after it.
+    :param size_bytes: size of those commits.
+    :param checkpoint_bytes: size of all files of that checkpoint.
     """
 
     version: int

@@ -57,7 +57,7 @@ class LogRetention(Struct, frozen=True):
     :param retention_ms: how long the table's log keeps its commits.
     :param cutoff_ms: versions since this moment, a midnight in UTC, are kept.
     :param leftover_cutoff_ms: a leftover older than this moment belongs to no writer at work.
-    :param now_ms: by this machine's clock; the other moments follow from it.
+    :param now_ms: time by this machine's clock; the other moments follow from it.
     """
 
     retention_ms: int
@@ -104,7 +104,7 @@ class LogCleanupPlan(Struct, frozen=True):
     :param anchor: the first version that stays; ``None``: all stay.
     :param witness: what the anchor's checkpoint was compared with, see :mod:`delta_log.upkeep.checkpoint_audit`.
     :param entry_points: the first step, see the module; ``rest`` and ``sidecars`` are the second and the third.
-    :param compatible_copy_of: the checkpoint that gets a copy under the classic name, for readers who know no other.
+    :param compatible_copy_of: the checkpoint that gets a copy under the classic name, for readers that know no other.
     :param reasons: why nothing is deleted, or less than one might expect; for people.
     """
 

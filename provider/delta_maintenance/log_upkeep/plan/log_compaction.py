@@ -30,7 +30,7 @@ class LogCompactionPlan(Struct, frozen=True):
     """
     :param start: the first version to compact; ``None``: there are fewer than two commits to put together.
     :param pieces: how many files become one, of ``size_bytes`` together.
-    :param worth_it: by policy; on request it is written wherever there is a range.
+    :param worth_it: judgement by policy; on request, a compaction is written wherever there is a range.
     """
 
     start: int | None
@@ -46,7 +46,7 @@ class LogCompactionPlan(Struct, frozen=True):
 
 def plan_log_compaction(pieces: Sequence[LogPiece]) -> LogCompactionPlan:
     """
-    :param pieces: of the log's tail, ascending.
+    :param pieces: pieces of the log's tail, ascending.
     """
     taken: list[LogPiece] = []
     size_bytes = 0

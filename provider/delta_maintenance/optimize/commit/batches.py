@@ -8,8 +8,8 @@
 3. If no bin is left for the finishing commit (the time was over, or a later try found nothing to do), a commit without
    files carries the ``txn``.
 4. With a gap to wait for, bins are committed at moments at which other writers lose least
-   (:mod:`delta_maintenance.optimize.commit.commit_gap`): first those of partitions that no one else writes to, then the others, each
-   partition at a moment of its own. A full batch keeps the bins of busy partitions for later.
+   (:mod:`delta_maintenance.optimize.commit.commit_gap`): first the bins of partitions that no other writer writes to, then the
+   other bins, each partition at a moment of its own. A full batch keeps the bins of busy partitions for later.
 5. With remapping, a bin whose sources lost rows is committed with deletion vectors of its own
    (:mod:`delta_maintenance.optimize.commit.remapping`).
 """
@@ -57,16 +57,16 @@ class CommitDetails(Struct, frozen=True):
 class Batches(Struct):
     """The commits of one run.
 
-    :param size_bytes: of a batch; ``None``: everything in one commit.
-    :param vectors: writes deletion vectors for bins whose sources lost rows; ``None``: such bins are left out.
-    :param gap: waits for the moments to commit at; ``None``: every moment will do.
-    :ivar committed: bins in the table, with those of earlier tries.
+    :param size_bytes: size of a batch; ``None``: everything in one commit.
+    :param vectors: the writer of deletion vectors for bins whose sources lost rows; ``None``: such bins are left out.
+    :param gap: wait for the moments to commit at; ``None``: every moment will do.
+    :ivar committed: bins in the table, with the bins of earlier tries.
     :ivar remapped: how many of them took over deletions.
     :ivar dropped: bins that were left out, each with its conflict.
-    :ivar version: of the last commit.
+    :ivar version: version of the last commit.
     :ivar latest: the table as this try's last commit has left it, and the version of a checkpoint that followed.
     :ivar commit_ms: how long the commits took, without what was waited for a gap.
-    :ivar already_done: another try has finished the run.
+    :ivar already_done: ``True``: another try has finished the run.
     """
 
     transaction: Transaction
@@ -142,7 +142,7 @@ class Batches(Struct):
     def finish(self, order: Mapping[str, int]) -> None:
         """Commit the remaining bins, and that the run is finished.
 
-        :param order: of the bins in the plan, so that equal work gives equal commits.
+        :param order: place of each bin in the plan, by bin id, so that equal work gives equal commits.
         :raises CommitFailed: nothing of the run was committed.
         :raises CommitPostponed: no gap came in time for the bins that are left.
         """

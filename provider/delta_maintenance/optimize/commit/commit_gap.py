@@ -56,8 +56,8 @@ class Statement(Struct, frozen=True):
     """A commit of a writer that has read what it changed, and so can lose to a commit of ours.
 
     :param committed_ms: milliseconds since the epoch; ``None``: the commit does not say.
-    :param duration_ms: from its read to its commit; ``None``: unknown.
-    :param partitions: in which it changed files.
+    :param duration_ms: time from its read to its commit; ``None``: unknown.
+    :param partitions: partitions in which it changed files.
     """
 
     version: int
@@ -101,7 +101,7 @@ class Verdict(Struct, frozen=True):
 class Pauses(Struct, frozen=True, dict=True):
     """The pauses between the statements of one partition.
 
-    :param lengths_ms: from one commit to the next, each with the duration of the statement that ended it.
+    :param lengths_ms: time from one commit to the next, each with the duration of the statement that ended it.
     :param longest_statement_ms: 0 where no duration is known.
     """
 
@@ -111,7 +111,7 @@ class Pauses(Struct, frozen=True, dict=True):
     @classmethod
     def between(cls, statements: Sequence[Statement]) -> Pauses:
         """
-        :param statements: in the order of their versions.
+        :param statements: statements in the order of their versions.
         """
         lengths = [
             (max(0, later.committed_ms - earlier.committed_ms), later.duration_ms)
@@ -164,8 +164,8 @@ class Situation(Struct, frozen=True):
     """What is known of one partition.
 
     :param pauses: ``None``: no other writer has changed rows there lately.
-    :param silence_ms: since the last statement was committed.
-    :param just_committed: a statement was committed a moment ago, and seen at once.
+    :param silence_ms: time since the last statement was committed.
+    :param just_committed: ``True``: a statement was committed a moment ago, and seen at once.
     """
 
     pauses: Pauses | None
@@ -176,7 +176,7 @@ class Situation(Struct, frozen=True):
 def decide(situation: Situation, waited_ms: int, max_wait_ms: int) -> Verdict:
     """Decide whether to commit to a partition now.
 
-    :param waited_ms: since the bins of the partition were finished.
+    :param waited_ms: time since the bins of the partition were finished.
     """
     if situation.pauses is None:
         return Verdict(Decision.QUIET, 0.0)
@@ -191,7 +191,7 @@ def decide(situation: Situation, waited_ms: int, max_wait_ms: int) -> Verdict:
 def statements_in(commits: Iterable[WinningCommit], times_ms: dict[int, int | None]) -> list[Statement]:
     """Return the statements among some commits, in order.
 
-    :param times_ms: when earlier versions were committed; those of the commits are added.
+    :param times_ms: times at which earlier versions were committed, by version; the times of the commits are added.
     """
     found = []
     for commit in commits:

@@ -55,7 +55,8 @@ class GapWait(Struct):
     """Waits for moments to commit one run's bins.
 
     :param after_max_wait: ``commit`` or ``leave``, see the option.
-    :ivar waited_ms: all in all; ``requests`` counts those that the waiting needed, ``commits_seen`` what was committed meanwhile.
+    :ivar waited_ms: total time of waiting; ``requests``: number of requests that the waiting needed; ``commits_seen``: number of
+        commits seen meanwhile.
     """
 
     transaction: Transaction
@@ -80,7 +81,7 @@ class GapWait(Struct):
     def ready(self, partitions: Mapping[Partition, int]) -> frozenset[Partition]:
         """Return the partitions to which bins may be committed at this moment. Do not wait.
 
-        :param partitions: with the number of their bins.
+        :param partitions: partitions with the number of their bins.
         """
         self._catch_up()
         return self._found(self._verdicts(partitions, frozenset(), 0), partitions, 0)
@@ -88,8 +89,8 @@ class GapWait(Struct):
     def wait(self, partitions: Mapping[Partition, int], prepare: Callable[[], None]) -> frozenset[Partition]:
         """Wait until bins may be committed to at least one partition. Return these partitions.
 
-        :param partitions: with the number of their bins.
-        :param prepare: called before a wait, if there has to be one.
+        :param partitions: partitions with the number of their bins.
+        :param prepare: function that is called before a wait, if there has to be one.
         :raises CommitPostponed: no moment came in time, and the bins are to be left to the next try.
         """
         began_ms = self.runtime.now_ms()
@@ -184,7 +185,7 @@ class GapWait(Struct):
     def _met(self, winner: WinningCommit, *, live: bool) -> frozenset[Partition]:
         """Note a commit of others.
 
-        :param live: it was seen at once.
+        :param live: ``True``: it was seen at once.
         :return: the partitions in which it is a statement, if it was seen at once.
         """
         self.commits_seen += 1

@@ -36,7 +36,7 @@ def remove_orphans(
     """Delete the orphans among the files of some bins; return their keys.
 
     :param lost: bins that the run has not committed. Their manifests are deleted already.
-    :param snapshot: of the table, read after the manifests were deleted.
+    :param snapshot: snapshot of the table, read after the manifests were deleted.
     :param remap: tries of this run may take over deletions, so a source with other deletions may still be committed.
     """
     if not lost:

@@ -108,8 +108,8 @@ class VectorFiles(Struct, frozen=True):
 class Remapping(Struct):
     """Makes the groups of one commit anew; :attr:`delta_log.transaction.commit_body.Change.remap`.
 
-    :param groups: of the change, and ``manifests`` of the bins that they commit, in their order.
-    :ivar done: by number, what is committed in place of a manifest: its sources as they were last.
+    :param groups: groups of the change; ``manifests``: the manifests of the bins that they commit, in the order of the groups.
+    :ivar done: manifests that are committed in place of the given ones, by number, with their sources as they were last.
     """
 
     table_uri: str
@@ -123,7 +123,7 @@ class Remapping(Struct):
     def __call__(self, number: int, head: Head, live: Mapping[str, Sequence[Add | Remove]]) -> FileGroup:
         """
         :param head: the version that the commit would follow.
-        :param live: for each source that another commit touched, by key, the live states of the file in that version.
+        :param live: live states in that version of each source that another commit touched, by key.
         :raises ConcurrentDelete: the deletions cannot be translated; nothing was committed.
         """
         manifest, group = self.manifests[number], self.groups[number]

@@ -54,7 +54,7 @@ _BATCH = re.compile(r"[0-9]{1,9}")
 
 class EarlierTries(Struct, frozen=True):
     """
-    :param num_batches: that are committed, and ``version`` of the last of them.
+    :param num_batches: number of batches that are committed; ``version``: the version of the last batch.
     :param num_foreign: files among the manifests that this run did not write.
     """
 
@@ -105,9 +105,9 @@ def find_earlier_tries(
 ) -> EarlierTries:
     """Read the manifests of a run and compare them with a snapshot. Without manifests, this costs one LIST.
 
-    :param rewrite_tag: of the files that would be written now. A commit before the snapshot causes no conflict any more, so
+    :param rewrite_tag: tag of the files that would be written now. A commit before the snapshot causes no conflict any more, so
         only the tag tells that a bin was written for another schema.
-    :param options: of this try. A bin that an earlier try finished with other promises is done again.
+    :param options: options of this try. A bin that an earlier try finished with other promises is done again.
     :raises NewerManifest: a newer release works on this run.
     """
     manifests, num_foreign = manifests_of(storage, run_key, run_id)
@@ -148,7 +148,7 @@ def _is_wanted(manifest: BinManifest, rewrite_tag: str, options: OptimizeOptions
 class _Live(Struct, frozen=True):
     """The live files among those that some manifests name.
 
-    :param files: by key; ``partitions`` holds the number of each one's partition.
+    :param files: live files by key; ``partitions`` holds the number of each file's partition.
     """
 
     files: Mapping[str, SourceFile]

@@ -37,7 +37,7 @@ NOT_LOOKED_AT = f"not known: only {_MOST_FOOTERS:,} footers were read"
 def copy_forecast(plan: OptimizePlan, tasks: Sequence[RewriteTask], storage: Storage) -> dict[str, Any]:
     """Sum up the bytes of all sources by what becomes of them.
 
-    :param tasks: of the plan.
+    :param tasks: tasks of the plan.
     :return: ``numBytesToCopyEstimate``, and ``numBytesToDecode`` by reason, most bytes first.
     """
     copied, decoded = 0, Counter[str]()

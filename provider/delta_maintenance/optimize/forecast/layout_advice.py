@@ -42,8 +42,8 @@ _Query = Sequence[Mapping[int, bool]]
 class LayoutAdvice(Struct, frozen=True):
     """A layout, and what it would gain.
 
-    :param plan: of the run that makes it.
-    :param options: of that run.
+    :param plan: plan of the run that makes the layout.
+    :param options: options of that run.
     :param now: the part of the table's bytes that the queries skip, on average, and ``after`` the run.
     :param unusable: why columns of the queries were not considered, by name.
     """
@@ -102,7 +102,7 @@ def advised_layout(
 ) -> LayoutAdvice | None:
     """Find a layout for some queries of a table that is not clustered; ``None``: no layout would change anything.
 
-    :param options: of the run, without a layout.
+    :param options: options of the run, without a layout.
     :raises InvalidRequest: no column of the queries can be used, or there are too many.
     """
     candidates = _Candidates.of(snapshot, queries)

@@ -54,7 +54,7 @@ def measured_skipping(
     """Return the member ``skipping`` of a report: what queries skip of the files that a run wrote, and skipped of those that these
     replace; ``None`` without a layout.
 
-    :param written: by bin, the statistics of its new files.
+    :param written: statistics of the new files of each bin, by bin id.
     """
     largest = [planned for planned in plan.bins if written.get(planned.bin_id)][:BINS]
     if plan.layout is None or not largest:
@@ -103,10 +103,10 @@ def _averages(
 class DrawnRows(Struct, frozen=True, eq=False):
     """Rows that are drawn between the bounds of a bin's files.
 
-    :param low: bounds of each column in the files as they are, and ``high``.
+    :param low: lower bounds of each column in the files as they are; ``high``: the upper bounds.
     :param files: the number of new files.
     :param known: numbers of the columns of which all files have bounds.
-    :param values: of these columns in the drawn rows.
+    :param values: values of these columns in the drawn rows.
     """
 
     low: _Floats
@@ -164,7 +164,7 @@ def _forecast(plan: OptimizePlan, planned: PlannedBin, bounds: FileBounds) -> li
 def _parts(values: _Floats, before: tuple[_Floats, _Floats], after: tuple[_Floats, _Floats]) -> _Parts:
     """The parts of files that queries skip, before and after, for one value and for a range.
 
-    :param values: that are asked for.
+    :param values: values that are asked for.
     :param before: the bounds of the files.
     """
     asked = _queries(values)

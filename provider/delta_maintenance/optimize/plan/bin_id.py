@@ -49,7 +49,7 @@ class BinIds:
     What is hashed of a file is ``path NUL deletion-vector-id row-ids NUL``.
 
     :param order: rows of `files`; a bin is a slice of it.
-    :param tag: of the files that would be written.
+    :param tag: tag of the files that would be written.
     """
 
     def __init__(self, files: pa.Table, order: Int64s, tag: str) -> None:

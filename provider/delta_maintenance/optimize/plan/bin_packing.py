@@ -74,10 +74,10 @@ def pack(
 
     :param groups: a code per file; files of different groups never meet.
     :param sizes: bytes per file, none negative.
-    :param paths: orders files of equal size, so that the order of the input does not matter.
+    :param paths: paths, which order files of equal size, so that the order of the input does not matter.
     :param chosen_alone: files that are worth a bin of their own.
     :param merge_rule: ``None``: every file earns its place.
-    :param first_by: orders the files of a group before their sizes do.
+    :param first_by: numbers that order the files of a group before their sizes do.
     """
     if len(sizes) == 0:
         empty = np.empty(0, np.int64)
@@ -141,8 +141,8 @@ def _left(
 ) -> dict[str, Int64s]:
     """Say why files are in no bin.
 
-    :param groups: of each file; ``sizes`` alike.
-    :param starts: where each bin starts; ``worth``: the bins that are kept. Each of the others has one file.
+    :param groups: group of each file; ``sizes``: the size of each file.
+    :param starts: place of the first file of each bin; ``worth``: the bins that are kept. Each of the other bins has one file.
     """
     at = np.flatnonzero(~worth)
     rows = starts[at]

@@ -20,8 +20,8 @@ class PriorWork(Struct, frozen=True):
     """What earlier tries of the same run have finished.
 
     :param keys: files that this try must not plan: sources of finished bins, and files that are committed.
-    :param bin_ids: of all bins with a manifest.
-    :param num_files: sources of all finished bins, of ``num_bytes``; the run has spent that of its budget.
+    :param bin_ids: ids of all bins with a manifest.
+    :param num_files: number of sources of all finished bins, of ``num_bytes``. Both count against the budget of the run.
     """
 
     keys: Sequence[str] = ()
@@ -36,7 +36,7 @@ NOTHING_BEFORE = PriorWork()
 def within_budget(
     bins: list[PlannedBin], options: OptimizeOptions, prior: PriorWork
 ) -> tuple[list[PlannedBin], list[PlannedBin]]:
-    """Divide the bins into those of this run and those that are left; both keep their order."""
+    """Divide the bins into bins of this run and bins that are left; both keep their order."""
     if options.max_bytes is None and options.max_files is None:
         return bins, []
     done: set[str] = set()
@@ -58,8 +58,8 @@ def cut_bin(
 ) -> tuple[PlannedBin, int] | None:
     """Cut a bin to the budget, where no bin fits as a whole.
 
-    :param sizes: of all files in the order of the packing; ``alone`` says which of them are worth a bin of their own.
-    :return: the bin, and the end of those of its files that fit; ``None``: no part of a bin is worth its work.
+    :param sizes: sizes of all files in the order of the packing; ``alone`` says which files are worth a bin of their own.
+    :return: the bin, and the end of the files in it that fit; ``None``: no part of a bin is worth its work.
     """
     for planned in sorted(bins, key=_worth):
         until = np.cumsum(sizes[planned.start : planned.end])

@@ -110,8 +110,8 @@ class Candidates(Struct, frozen=True, eq=False):
     ) -> Candidates:
         """Choose among the files that the predicate selects.
 
-        :param tag: of the files that would be written now.
-        :param min_bytes: smaller files are chosen.
+        :param tag: tag of the files that would be written now.
+        :param min_bytes: size below which files are chosen.
         :param finished_keys: files that earlier tries of the run have dealt with.
         :param with_dropped_columns: keys of files that hold columns which the table has dropped.
         :raises CorruptLog: the log states impossible sizes.
@@ -170,7 +170,7 @@ class Candidates(Struct, frozen=True, eq=False):
     def count_by_reason(self, rows: Int64s | None = None) -> dict[str, int]:
         """Count the files by the reasons for which they are chosen.
 
-        :param rows: of the files to count; ``None``: all.
+        :param rows: rows of the files to count; ``None``: all.
         """
         reasons = self.reasons if rows is None else self.reasons[rows]
         return {

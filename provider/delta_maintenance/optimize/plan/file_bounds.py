@@ -23,8 +23,8 @@ _Floats = npt.NDArray[np.float64]
 class FileBounds(Struct, frozen=True, eq=False):
     """The least and greatest values of columns in files. Different values may have equal numbers, but never in another order.
 
-    :param low: of the least values, by column and file; where there are no bounds, minus infinity.
-    :param high: of the greatest values; where there are no bounds, infinity.
+    :param low: numbers of the least values, by column and file; where there are no bounds, minus infinity.
+    :param high: numbers of the greatest values, likewise; where there are no bounds, infinity.
     :param rows: physical rows of each file; 1 where statistics do not say.
     """
 
@@ -37,7 +37,7 @@ class FileBounds(Struct, frozen=True, eq=False):
         cls, snapshot: Snapshot, where: pc.Expression | None, keys: pa.ChunkedArray, layout: Layout
     ) -> FileBounds:
         """
-        :param keys: of the files, which `where` selects.
+        :param keys: keys of the files, which `where` selects.
         """
         texts = snapshot.files(["key", "stats"], where)
         places = pc.index_in(keys, value_set=texts.column("key").combine_chunks()).combine_chunks()

@@ -33,7 +33,7 @@ _Mask = npt.NDArray[np.bool_]
 class Cubes(Struct, frozen=True, eq=False):
     """The cubes of a clustered table's files.
 
-    :param numbers: of each file; 0: it is in no cube.
+    :param numbers: number of the cube of each file; 0: the file is in no cube.
     :param of_others: files of another provider, or clustered by other columns.
     :param sealed: files of cubes that are large enough.
     """
@@ -45,7 +45,7 @@ class Cubes(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, files: pa.Table, live: Int64s, wanted: TableLayout, seal_bytes: int) -> Cubes:
         """
-        :param files: with ``tags`` and ``clustering_provider``.
+        :param files: files with the columns ``tags`` and ``clustering_provider``.
         :param live: bytes of each file that are not deleted.
         """
         cubes, columns = (_tag(files, name) for name in (CUBE_TAG, CUBE_COLUMNS_TAG))

@@ -51,7 +51,7 @@ class LeftWork(Struct, frozen=True):
 
 
 class ForeignFiles(Struct, frozen=True):
-    """Files of the table outside of its directory, such as those of a shallow clone's source. No run changes them.
+    """Files of the table outside of its directory, such as the files of a shallow clone's source. No run changes them.
 
     :param examples: addresses of the first few.
     """
@@ -70,8 +70,8 @@ class PlannedBin(Struct, frozen=True):
     :param partition_values: the raw map to copy to the outputs.
     :param bytes_in: bytes to read; ``live_bytes`` is the estimate without deleted rows.
     :param reasons: union of its files' reasons.
-    :param hot: another writer has written to its partition lately.
-    :param num_outputs: into how many files a large file is split, or a layout divides the rows.
+    :param hot: ``True``: another writer has written to its partition lately.
+    :param num_outputs: number of files into which a large file is split, or a layout divides the rows.
     :param clustering: provider and tags of the cube that the new files belong to; ``None``: they are not clustered.
     """
 
@@ -98,10 +98,10 @@ class OptimizePlan(Struct, frozen=True, eq=False):
     2. ``digest`` identifies sources and settings: plans with equal digests do the same.
 
     :param considered_files: files that the predicate selects, of ``considered_bytes``.
-    :param chosen_files: by reason, before packing, so files that joined no bin are counted, too.
+    :param chosen_files: number of chosen files by reason, before packing, so files that joined no bin are counted, too.
     :param foreign: files that the predicate selects but that lie outside of the table; they are not considered.
     :param selection: the files that the plan chose and left, by reason.
-    :param layout: that the new files get; ``None``: rows keep their order.
+    :param layout: layout that the new files get; ``None``: rows keep their order.
     :param clustered_by: the columns by which the table is clustered.
     :param warnings: sentences for people.
     :param left_by_budget: bins that the budget leaves for the next run; ``left_as_hot`` waits for quiet partitions.

@@ -72,7 +72,7 @@ def plan_optimize(
 ) -> OptimizePlan:
     """Plan one run.
 
-    :param now_ms: decides which partitions are hot.
+    :param now_ms: present time, which decides which partitions are hot.
     :param prior: what earlier tries of the run have finished.
     :param with_dropped_columns: keys of files that hold columns which the table has dropped.
     :raises InvalidRequest: the options make no sense for this table.
@@ -118,7 +118,7 @@ def plan_optimize(
 def min_file_size(target: int, options: OptimizeOptions) -> int:
     """The size below which a file is small.
 
-    :param target: of new files.
+    :param target: target size of new files.
     :raises InvalidRequest: the options ask for one above the target.
     """
     if options.purge:
@@ -146,7 +146,7 @@ class _Packing(Struct, frozen=True, eq=False):
 
     :param chosen: the rows of the candidates that were chosen.
     :param bins: indices into `chosen`.
-    :param alone: for each chosen file, whether it is worth a bin of its own; ``hot`` tells of its partition.
+    :param alone: mask of the chosen files that are worth a bin of their own; ``hot``: mask of the chosen files in hot partitions.
     """
 
     candidates: Candidates
@@ -189,7 +189,7 @@ class _Packing(Struct, frozen=True, eq=False):
         return cls(candidates, tag, target, chosen, bins, alone, hot, layout)
 
     def describe(self, bins: Bins) -> list[PlannedBin]:
-        """The bins as planned, biggest first, those of hot partitions last."""
+        """The bins as planned, biggest first, bins of hot partitions last."""
         found = [self._divided(planned) for planned in self._described(bins)]
         return sorted(found, key=lambda planned: (planned.hot, -planned.live_bytes, planned.bin_id))
 

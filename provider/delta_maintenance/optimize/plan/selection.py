@@ -72,8 +72,8 @@ class Selection(Struct, frozen=True):
     :param chosen: the files of the plan's bins.
     :param chosen_by_reason: how many of them were chosen for each reason; a file may have several.
     :param left: the other files, by :data:`LEFT_REASONS`.
-    :param partitions: of the chosen files; 0: the table is not partitioned.
-    :param small_below_bytes: smaller files are small; 0: size does not matter.
+    :param partitions: number of partitions of the chosen files; 0: the table is not partitioned.
+    :param small_below_bytes: size below which files are small; 0: size does not matter.
     """
 
     table: FileCount = FileCount()

@@ -34,7 +34,7 @@ class TableLayout(Struct, frozen=True):
     """The layout that a run gives the files.
 
     :param names: the columns as people know them.
-    :param provider: of the clustered files, where the table's own clustering asks for the layout, and not a request.
+    :param provider: provider of the clustered files, where the table's own clustering asks for the layout, and not a request.
     """
 
     layout: Layout

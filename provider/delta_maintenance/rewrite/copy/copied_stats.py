@@ -32,7 +32,7 @@ _FIXED = {1: pa.int32(), 2: pa.int64(), 4: pa.float32(), 5: pa.float64()}
 class NewFileStats:
     """Gathers the statistics of the parts of a file.
 
-    :param new_stats: makes an empty collector.
+    :param new_stats: function that makes an empty collector.
     :param schema: the file's schema.
     """
 

@@ -39,7 +39,7 @@ from parquet_parts.thrift import CorruptThrift
 class StoredFile(Struct, frozen=True):
     """The bytes of a file in storage.
 
-    :param size_bytes: as the log says.
+    :param size_bytes: size that the log states.
     :param tail: the last bytes, which are read already.
     """
 
@@ -119,7 +119,7 @@ class CopiedFile(Struct, frozen=True):
 class CopiedFiles(Struct):
     """Opens the sources of a task. Several threads may do so at once.
 
-    :param rules: judge the footers.
+    :param rules: rules that judge the footers.
     """
 
     task: RewriteTask
@@ -162,7 +162,7 @@ def copied_files_of(
 ) -> tuple[WriterSettings, CopiedFiles]:
     """Prepare copying. Return the settings of the new file, and what opens the sources.
 
-    :param schema: of the new file.
+    :param schema: schema of the new file.
     :param num_row_ids: how many of its last columns keep row ids and versions.
     """
     like = None

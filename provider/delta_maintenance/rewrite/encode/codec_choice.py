@@ -31,7 +31,7 @@ def column_codecs(
 ) -> str | dict[str, str]:
     """Return the codec of each leaf of a row group, by its path.
 
-    :param codec: of the columns that it makes smaller.
+    :param codec: codec of the columns that it makes smaller.
     :param dictionaries: paths of the leaves that get a dictionary. These have the codec: a sample does not tell how large their
         dictionaries are.
     :param decimals_as_integers: how decimals of at most 18 digits are stored; else, as bytes.

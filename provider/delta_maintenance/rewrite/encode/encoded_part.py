@@ -50,8 +50,8 @@ class StatsSum(Protocol):
 class EncodedPart(Struct, frozen=True):
     """Rows that are encoded as a Parquet file in memory.
 
-    :param stats: of the rows.
-    :param distrust: for each row group, what its footer must not say.
+    :param stats: statistics of the rows.
+    :param distrust: claims that the footer of each row group must not make.
     :param read: the checksum of the rows, if it was asked for.
     """
 
@@ -66,7 +66,7 @@ class EncodedPart(Struct, frozen=True):
         return self.stats.num_records
 
     def append_to(self, file: AssembledFile) -> None:
-        """Put the row groups behind those of a new file. The part's memory is free afterwards."""
+        """Append the row groups to a new file. The part's memory is free afterwards."""
         file.append(self.content, self.content.footer(), lambda: self.distrust)
         self.content.release()
 
@@ -77,9 +77,9 @@ class EncodedPart(Struct, frozen=True):
 class PartEncoder:
     """Encodes batches of one physical schema.
 
-    :param schema: of the batches.
+    :param schema: schema of the batches.
     :param bloom_filters: paths of the leaves that get a Bloom filter.
-    :param hashes_rows: compute the checksum of the rows.
+    :param hashes_rows: ``True``: compute the checksum of the rows.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ def _batch_rows(group: pa.Table) -> int:
 
 
 def _column(batches: list[_Rows], field: pa.Field, as_dictionary: bool) -> pa.ChunkedArray:
-    """Give a column of rows the field's type, or that of a dictionary. Types that differ only in nullability share the buffers."""
+    """Give a column of rows the field's type, or a dictionary type. Types that differ only in nullability share the buffers."""
     arrays: list[pa.Array] = []
     for rows in batches:
         column = rows.column(field.name)

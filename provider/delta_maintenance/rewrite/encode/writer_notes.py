@@ -43,9 +43,9 @@ _OTHERS = ("parquet-mr compatible Photon", "DuckDB", "Polars", "Trino version")
 class WriterNotes(Struct, frozen=True):
     """What matters of the writer of a file.
 
-    :param is_known: its statistics follow the present rules of the format.
+    :param is_known: ``True``: its statistics follow the present rules of the format.
     :param may_be_julian: the file may hold dates of the Julian calendar.
-    :param has_true_floats: bounds of floats are right where there is a NaN.
+    :param has_true_floats: ``True``: bounds of floats are right where there is a NaN.
     :param has_true_indexes: column indexes of leaves outside of lists and maps are right.
     :param has_true_list_indexes: column indexes of leaves in lists and maps are right.
     :param codec: what this provider compressed the columns with that it makes smaller; ``None``: the file does not say so.
@@ -83,7 +83,7 @@ def _is_new_java(created_by: str) -> bool:
 def own_notes(codec: str) -> dict[str, str]:
     """Return what the footer of each new file says of this provider.
 
-    :param codec: of the columns that it makes smaller.
+    :param codec: codec of the columns that it makes smaller.
     """
     return {CODEC_KEY: codec}
 

@@ -35,7 +35,7 @@ class WriterSettings(Struct, frozen=True):
     """A table's settings for its new files.
 
     :param stats_columns: the leaves that have statistics.
-    :param string_prefix_length: of the bounds of strings.
+    :param string_prefix_length: prefix length of the bounds of strings.
     :param tight_bounds: the value of ``tightBounds``; ``None`` leaves it out.
     :param row_group_bytes: about the decoded bytes of a row group.
     :param decimals_as_integers: store decimals of at most 18 digits as integers, as Spark does. Otherwise as bytes of a fixed
@@ -69,7 +69,7 @@ class WriterSettings(Struct, frozen=True):
         clustering_columns: Sequence[Sequence[str]] = (),
     ) -> WriterSettings:
         """
-        :param clustering_columns: have statistics in any case: physical names from the top down.
+        :param clustering_columns: columns that have statistics in any case: physical names from the top down.
         """
         return cls(
             cls.codec_of(configuration),

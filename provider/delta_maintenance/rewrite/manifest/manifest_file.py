@@ -206,7 +206,7 @@ def sealed(manifest: BinManifest, run_key: RunKey) -> bytes:
 def unsealed(content: bytes, run_key: RunKey, run_id: str, bin_id: str) -> BinManifest | None:
     """Read a manifest from the content of its file.
 
-    :param content: at most one byte more than :data:`MAX_BYTES`.
+    :param content: content of the file, at most one byte more than :data:`MAX_BYTES`.
     :param run_id: the run by the file's name; ``bin_id`` likewise.
     :return: ``None`` if this run did not write the file, or it is not well formed. Such a file is foreign.
     :raises NewerManifest: a newer release wrote it for this run.

@@ -56,9 +56,9 @@ def remapped(
 ) -> list[RowBitmap]:
     """Return the rows of each output that are deleted now.
 
-    :param sources: in the order in which the task read them.
+    :param sources: sources in the order in which the task read them.
     :param output_rows: the rows of each output, in the order in which the task wrote them.
-    :param new_places: where the rows went; ``None``: they kept their order.
+    :param new_places: function that returns the new places of rows; ``None``: they kept their order.
     :raises NotRemappable: rows are live again that the outputs lack, or the counts do not add up.
     """
     dead = [np.empty(0, np.int64)]
@@ -144,7 +144,7 @@ class RowMapWriter:
 def new_places(manifest: BinManifest, storage: Storage, numbers: _Int64s) -> _Int64s:
     """Return the places of some live rows of the sources in the new files taken together, ascending.
 
-    :param numbers: of the rows among the live rows of the sources, ascending.
+    :param numbers: numbers of the rows among the live rows of the sources, ascending.
     :raises NotRemappable: the row map is gone, or it is not the one that the task wrote.
     """
     row_map = manifest.row_map

@@ -36,8 +36,8 @@ class _ReadGroup(Struct):
 
     :param at_once_bytes: about the most bytes of their rows, and of the files that these are in.
     :param growth: how many bytes each byte of their pages may have, once it is decoded; ``None`` if that is unknown.
-    :ivar page_bytes: of their pages, if nothing were compressed.
-    :ivar decoded_bytes: set after they were read.
+    :ivar page_bytes: size of their pages, if nothing were compressed.
+    :ivar decoded_bytes: their decoded size, set after they were read.
     """
 
     at_once_bytes: int
@@ -81,8 +81,8 @@ class LiveRows:
     """Reads slices of a task's sources. Several threads may do so at once, each other slices.
 
     :param stored: the columns of the table that files hold.
-    :ivar columns: the columns that new files hold, those of row tracking included.
-    :ivar schema: of the batches, with physical names and field ids.
+    :ivar columns: the columns that new files hold, including the columns of row tracking.
+    :ivar schema: schema of the batches, with physical names and field ids.
     """
 
     def __init__(self, task: RewriteTask, storage: Storage, stored: StructType) -> None:
@@ -109,8 +109,8 @@ class LiveRows:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of some slices, in batches of bounded size.
 
-        :param dictionaries: returns the names of texts that may come as dictionary arrays; asked before each slice.
-        :param on_all_processors: decode columns side by side, where no other slices are.
+        :param dictionaries: function that returns the names of texts that may come as dictionary arrays; called before each slice.
+        :param on_all_processors: ``True``: decode columns side by side, where no other slices are.
         """
         for part in slices:
             yield from self._batches_of(part, on_all_processors, dictionaries())
@@ -122,9 +122,9 @@ class LiveRows:
         dictionaries: Callable[[], Collection[str]] = frozenset,
         at_once_bytes: int = GATHERED_BYTES,
     ) -> Iterator[pa.RecordBatch | pa.Table]:
-        """Yield the same rows as :meth:`batches`; those of several small files may come as one table.
+        """Yield the same rows as :meth:`batches`; the rows of several small files may come as one table.
 
-        The chunks of a column of such a table are not those of another one.
+        In such a table, the chunks of one column need not match the chunks of another column.
 
         :param at_once_bytes: about the most bytes of the rows of a table, if it has more than one file.
         """
@@ -150,7 +150,7 @@ class LiveRows:
                     yield batch
 
     def _groups(self, slices: Iterable[SourceSlice], at_once_bytes: int) -> Iterator[_ReadGroup]:
-        """Divide slices into groups to read at once. The rows of each group tell how large those of the next one will be."""
+        """Divide slices into groups to read at once. The size of each group's rows predicts the size of the next group's rows."""
         group = _ReadGroup(at_once_bytes)
         for part in slices:
             is_small = self._tracked is None and _is_small(part)

@@ -46,7 +46,7 @@ _Out = TypeVar("_Out")
 class SegmentPool:
     """A number of threads, which end with the context.
 
-    :param row_memory: for decoded rows that a layout sorts.
+    :param row_memory: memory for decoded rows that a layout sorts.
     """
 
     def __init__(self, threads: int = 1, row_memory: RowMemory | None = None) -> None:
@@ -82,7 +82,8 @@ class SegmentPool:
     ) -> Generator[tuple[_In, Future[_Out]], None, None]:
         """Yield the same as :meth:`in_order`, but do not wait for a result: the caller may have other work until it needs it.
 
-        :param is_little: tells which items are less work than handing them to another thread. The caller's thread does them.
+        :param is_little: function that tells which items are less work than handing them to another thread. The caller's thread
+            does them.
         """
         begun: deque[tuple[_In, Future[_Out]]] = deque()
         try:

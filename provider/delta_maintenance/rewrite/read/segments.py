@@ -65,7 +65,7 @@ def _ways(opened: OpenedSource) -> Iterator[tuple[range, bool]]:
 def segment_bytes(decoded_bytes: int, row_group_bytes: int, threads: int) -> int:
     """Return the decoded bytes of a segment, so that every thread gets as many segments.
 
-    :param decoded_bytes: of all sources.
+    :param decoded_bytes: decoded size of all sources.
     """
     rounds = max(1, -(-decoded_bytes // (row_group_bytes * threads)))
     equal = -(-decoded_bytes // (rounds * threads))

@@ -63,7 +63,7 @@ class SourceSlice(Struct, frozen=True):
     """Consecutive row groups of a source.
 
     :param row_groups: ``None``: all.
-    :param is_copied: they are copied as bytes.
+    :param is_copied: ``True``: they are copied as bytes.
     """
 
     opened: OpenedSource
@@ -79,7 +79,7 @@ class SourceSlice(Struct, frozen=True):
 class Sources(Struct):
     """Iterates over the opened sources of a task, and counts their rows.
 
-    :param copied_files: opens files to copy from them.
+    :param copied_files: opener of files, to copy from them.
     :param opens_late: small files are not opened here, since their rows will be read together. On a disk, only their end is read.
     :ivar source_rows: physical rows of each source so far.
     :ivar rows_deleted: rows of these that deletion vectors hide.

@@ -26,8 +26,8 @@ _SPARK_DIRECTORIES = ("LOCAL_DIRS", "SPARK_LOCAL_DIRS")
 class BucketStore:
     """Takes record batches of buckets, and returns them bucket by bucket, by their numbers. Several threads may use it at once.
 
-    :param schema: of the batches.
-    :param memory: where rows are kept while it has room.
+    :param schema: schema of the batches.
+    :param memory: memory in which rows are kept while it has room.
     """
 
     def __init__(self, schema: pa.Schema, memory: RowMemory) -> None:
@@ -51,7 +51,7 @@ class BucketStore:
     def add(self, number: int, pieces: dict[int, pa.RecordBatch]) -> None:
         """Take some rows of several buckets.
 
-        :param number: gives these rows their place among the others of a bucket.
+        :param number: number that gives these rows their place among the others of a bucket.
         :raises NoTemporarySpace: they do not fit into memory, and there is no room for temporary files.
         """
         size = sum(piece.nbytes for piece in pieces.values())

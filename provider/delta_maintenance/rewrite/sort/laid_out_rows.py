@@ -48,11 +48,11 @@ from delta_maintenance.rewrite.task import RewriteTask
 class Bucket(Struct, frozen=True, eq=False):
     """Rows that a thread sorts and encodes.
 
-    :param number: of the bucket, of so many (``count``).
+    :param number: number of the bucket; ``count``: the number of buckets.
     :param file: the number of the new file.
-    :param batches: returns the sorted rows.
-    :param numbers: returns the numbers of these rows among the live rows of the sources, once, after the rows were taken; ``None``: the
-        task asks for no row map.
+    :param batches: function that returns the sorted rows.
+    :param numbers: function that returns the numbers of these rows among the live rows of the sources, once, after the rows were
+        taken; ``None``: the task asks for no row map.
     """
 
     number: int
@@ -65,7 +65,7 @@ class Bucket(Struct, frozen=True, eq=False):
 class _Chunk(Struct, frozen=True, eq=False):
     """Decoded rows of some sources, in their order.
 
-    :param number: of the chunk in the bin.
+    :param number: number of the chunk in the bin.
     :param first: the number of its first row among the live rows of the sources.
     """
 
@@ -109,7 +109,7 @@ class LaidOutRows:
     def buckets(self, on_read: Callable[[Segment], None]) -> Generator[Bucket, None, None]:
         """Read all rows, then yield the buckets in the order of the files.
 
-        :param on_read: called with each segment whose rows were divided.
+        :param on_read: function that is called with each segment whose rows were divided.
         :raises NoTemporarySpace: the rows fit neither into memory nor onto the disk.
         """
         with closing(self._chunks()) as chunks:
@@ -182,7 +182,7 @@ class LaidOutRows:
         """Return the rule that gives rows their buckets.
 
         :param kept: the first chunks.
-        :param is_whole: there are no others.
+        :param is_whole: ``True``: there are no others.
         """
         decoded_bytes = sum(chunk.rows.nbytes for chunk in kept)
         known = [chunk.rows for chunk in kept] if is_whole else []
@@ -217,8 +217,8 @@ def sorted_bucket(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a bucket in their order.
 
-    :param schema: of the table's own columns.
-    :param numbers: gets the numbers of the rows, if they have some.
+    :param schema: schema of the table's own columns.
+    :param numbers: dictionary that gets the numbers of the rows, if they have some.
     """
     rows = store.take(number)
     if not rows.num_rows:

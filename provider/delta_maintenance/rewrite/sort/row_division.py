@@ -88,7 +88,7 @@ class DivisionRule(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, task: RewriteTask, sample: Sample, decoded_bytes: int, row_group_bytes: int) -> DivisionRule:
         """
-        :param decoded_bytes: of all rows.
+        :param decoded_bytes: decoded size of all rows.
         :param row_group_bytes: about the decoded bytes of a bucket.
         """
         assert task.layout is not None
@@ -109,7 +109,7 @@ class DivisionRule(Struct, frozen=True, eq=False):
     ) -> dict[int, pa.RecordBatch]:
         """Divide rows between buckets, each with the number that orders it (column :data:`ORDER`).
 
-        :param seed: of the bin, and ``chunk`` the number of these rows in it: together they give the random numbers.
+        :param seed: seed of the bin; ``chunk``: the number of these rows in it. Together they give the random numbers.
         :param first: the number of the first row among the live rows of the sources, if rows are to keep their numbers (column
             :data:`NUMBER`).
         """
@@ -168,7 +168,7 @@ def sorted_rows(rows: pa.Table, schema: pa.Schema) -> tuple[Iterator[pa.RecordBa
     """Sort the rows of a bucket.
 
     :param rows: divided rows.
-    :param schema: of the table's own columns.
+    :param schema: schema of the table's own columns.
     :return: these columns, sorted, and the numbers of the rows if they have some.
     """
     order = stable_order(rows.column(ORDER).to_numpy())
@@ -223,7 +223,7 @@ def layout_names(layout: Layout) -> set[str]:
 def sample_of(rows: Sequence[pa.RecordBatch], schema: pa.Schema, layout: Layout, limit_rows: int) -> Sample:
     """Draw a sample of some rows, perhaps of none.
 
-    :param schema: of the rows.
+    :param schema: schema of the rows.
     """
     sample = Sample(limit_rows)
     sample.add(layout_columns(one_batch([], schema), layout))

@@ -23,10 +23,10 @@ from delta_maintenance.rewrite.sort.row_division import DivisionRule, by_bucket,
 class ReceivedFile:
     """Collects the rows of a file, then yields them bucket by bucket. As a context, it keeps the rows until then.
 
-    :param number: of the file.
-    :param schema: of the rows, with the table's own columns.
-    :param with_numbers: rows know their numbers, for a row map.
-    :param hashes_rows: compute the checksum of the rows.
+    :param number: number of the file.
+    :param schema: schema of the rows, with the table's own columns.
+    :param with_numbers: ``True``: rows know their numbers, for a row map.
+    :param hashes_rows: ``True``: compute the checksum of the rows.
     :ivar read: the checksum.
     """
 

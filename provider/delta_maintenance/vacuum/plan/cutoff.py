@@ -56,9 +56,9 @@ def retention_of(
 ) -> Retention:
     """Decide the retention of a vacuum.
 
-    :param properties: of the table.
+    :param properties: properties of the table.
     :param retain_hours: the retention of the request; ``None``: the table's own.
-    :param checked: refuse a retention shorter than the table's.
+    :param checked: ``True``: refuse a retention shorter than the table's.
     :param latest_cutoff_ms: cutoff of an approved plan; the vacuum goes no further.
     :raises InvalidRequest: the retention is shorter than the table's, and `checked`.
     :raises InvalidProperty: the table's own retention is not a duration, and the request has none.

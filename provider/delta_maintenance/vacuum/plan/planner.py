@@ -46,7 +46,7 @@ _YOUNG_DIRECTORY_MS = HOUR_MS
 class VacuumBasis:
     """Everything that a plan rests on.
 
-    :param settled_version: see :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
+    :param settled_version: value of the member of this name in :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
     :param earliest_commit_ms: the store's time of the oldest commit in the log; ``None`` if that is version 0.
     :param neighbours: the kind of each neighbour that is left alone, by directory.
     """
@@ -102,7 +102,7 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
     """Plan the deletion of suspects that are old enough.
 
     :param found: the result of :func:`suspects` with times and sizes, without files that are gone meanwhile.
-    :param is_unseen: see :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
+    :param is_unseen: value of the member of this name in :class:`~delta_maintenance.vacuum.plan.plan.VacuumPlan`.
     :raises VacuumRefused: see the module.
     """
     cutoff = basis.retention.cutoff_ms

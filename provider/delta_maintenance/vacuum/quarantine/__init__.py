@@ -10,7 +10,7 @@ No order of failures loses a file:
 3. A restoration works the same way. A file that an interruption left in both places is completed by the next run.
 
 Others may write to the directory, so its content is not trusted (:mod:`delta_maintenance.vacuum.quarantine.record`). A
-file is restored only if the record names it and a commit of the log vouches for the record. Hidden keys, such as those of
+file is restored only if the record names it and a commit of the log vouches for the record. Hidden keys, such as the keys of
 the log, are never restored, nor is anything that a symbolic link leads to or from. Every other file below ``files/`` is
 left alone and counted.
 

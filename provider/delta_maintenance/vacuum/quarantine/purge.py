@@ -23,8 +23,8 @@ class Purge(Struct, frozen=True):
     """What a purge deleted, or would delete.
 
     :param num_needed: files that the table needs again; they stay in quarantine, to be restored.
-    :param broken: by name, what is wrong with quarantines that cannot be read. Such a quarantine is purged by the store's
-        time of its manifest; without a manifest it stays.
+    :param broken: text that says what is wrong with a quarantine that cannot be read, by its name. Such a quarantine is purged by
+        the store's time of its manifest; without a manifest it stays.
     """
 
     num_files: int = 0

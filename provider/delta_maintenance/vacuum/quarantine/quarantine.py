@@ -30,7 +30,7 @@ _BATCH_FILES = 1_000
 class Quarantine(Struct, frozen=True):
     """The directory that holds the files of one vacuum.
 
-    :param since_ms: when the files were put there, by the vacuum's clock or the store's, whichever is later. ``None`` if
+    :param since_ms: time at which the files were put there, by the vacuum's clock or the store's, whichever is later. ``None`` if
         there is no manifest.
     :param manifest: ``None`` if it cannot be read; ``broken`` then says why.
     :param digest: SHA-256 of the manifest's bytes.
@@ -84,7 +84,7 @@ class Quarantine(Struct, frozen=True):
     def copy_files(self, batch: pa.Table) -> None:
         """Copy files into the quarantine, before the vacuum deletes them; files that are gone already are skipped.
 
-        :param batch: of :data:`~delta_maintenance.vacuum.plan.plan.CANDIDATE_SCHEMA`.
+        :param batch: rows with the schema :data:`~delta_maintenance.vacuum.plan.plan.CANDIDATE_SCHEMA`.
         :raises StorageError: a file could not be copied whole.
         """
         keys, sizes = batch.column("key").to_pylist(), batch.column("size").to_pylist()

@@ -143,8 +143,8 @@ def _keys_of(lines: list[bytes]) -> pa.Array:
 def vouched_names(storage: Storage, digests: Mapping[str, str], after_version: int) -> set[str]:
     """Find the quarantines that a vacuum's commit vouches for.
 
-    :param digests: by name of the quarantine, the digest of its manifest.
-    :param after_version: only later commits are read.
+    :param digests: digest of each quarantine's manifest, by the quarantine's name.
+    :param after_version: version after which commits are read.
     """
     missing = dict(digests)
     found: set[str] = set()

@@ -57,9 +57,9 @@ def restore(
     """Move the files of one quarantine, or of all, back to where they were.
 
     :param hidden: the table's hidden names; files under such names are never restored.
-    :param name: of one quarantine; ``None``: all of them.
+    :param name: name of one quarantine; ``None``: all quarantines.
     :raises InvalidRequest: no quarantine has that name.
-    :raises QuarantineRefused: the named quarantine cannot be trusted, or none of those that hold files can.
+    :raises QuarantineRefused: the named quarantine cannot be trusted, or no quarantine that holds files can.
     :raises StorageError: a file could not be copied; running again continues.
     """
     chosen = _chosen(storage, name)

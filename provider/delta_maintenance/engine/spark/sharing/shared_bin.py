@@ -55,10 +55,10 @@ _MOST_CHUNKS = 1 << 20
 class Share(Struct, frozen=True):
     """Sources that one process reads, or a part of one large source.
 
-    :param number: of the share in the bin.
-    :param task: of the bin, with the sources of this share only.
+    :param number: number of the share in the bin.
+    :param task: task of the bin, with the sources of this share only.
     :param first_source: the place of the first of them among the sources of the bin.
-    :param part: of the row groups of the one source, in so many parts.
+    :param part: number of this part of the one source's row groups, which are divided into ``parts`` parts.
     """
 
     number: int
@@ -84,7 +84,7 @@ class ShareFacts(Struct, frozen=True):
 
     :param source_rows: physical rows of each source, as far as they are in the share.
     :param live_rows: the rows that no deletion vector hides.
-    :param decoded_bytes: of the physical rows.
+    :param decoded_bytes: decoded size of the physical rows.
     :param bloom_filters: the leaves that have some in the first sources.
     """
 
@@ -111,9 +111,9 @@ class ShareFacts(Struct, frozen=True):
 class WrittenFile(Struct, frozen=True):
     """A new file, or what is known of one that got no rows.
 
-    :param number: of the file in the bin.
+    :param number: number of the file in the bin.
     :param read: the checksum of its rows as they were received, if the task asks for ``verify="full"``.
-    :param row_map: for its rows, if the task asks for one.
+    :param row_map: row map of its rows, if the task asks for one.
     """
 
     number: int
@@ -166,7 +166,7 @@ def shares_of(task: RewriteTask, share_bytes: int) -> list[Share]:
 def examine(share: Share, storage: Storage, num_shares: int) -> tuple[ShareFacts, Sample]:
     """Read the layout's columns of a share.
 
-    :param num_shares: of the bin.
+    :param num_shares: number of shares of the bin.
     :raises CorruptLog: a source is missing, broken, or not what its statistics say.
     """
     reader = _Reader(share, storage)
@@ -197,7 +197,7 @@ def examine(share: Share, storage: Storage, num_shares: int) -> tuple[ShareFacts
 def rule_of(task: RewriteTask, facts: Sequence[ShareFacts], samples: Sequence[Sample]) -> DivisionRule:
     """Return the rule that gives the rows of a bin their files.
 
-    :param samples: of all shares, in their order.
+    :param samples: samples of all shares, in their order.
     """
     whole = Sample()
     for sample in samples:
@@ -230,7 +230,7 @@ def divide(
 class FileWriter:
     """Collects the rows of one new file and writes it. As a context, it forgets them in the end.
 
-    :param task: of the bin; its sources are not needed.
+    :param task: task of the bin; its sources are not needed.
     :param rows_in: physical rows of all sources of the bin.
     """
 
@@ -273,7 +273,7 @@ class FileWriter:
         """
         context, received = self._context, self._received
         task, storage = context.task, context.storage
-        # The row map's numbers are as wide as those of the whole bin.
+        # The numbers in the row map are as wide as the row numbers of the whole bin.
         sources = Sources(task, storage, source_rows=[self._rows_in])
         outputs = write_outputs(context, sources, self._pool, received=received)
         try:
@@ -300,7 +300,7 @@ def assembled(
 ) -> BinManifest:
     """Return the manifest of a bin.
 
-    :param facts: of all shares, in their order.
+    :param facts: facts of all shares, in their order.
     :param read: the checksum of the rows of all shares, if the task asks for ``verify="full"``.
     :param written: every file of the bin.
     :param token: random part of the row map's name.
@@ -384,7 +384,7 @@ class _Reader:
     """Reads a share, and counts its rows.
 
     :ivar source_rows: physical rows of each source so far, as far as they are in the share.
-    :ivar decoded_bytes: of these rows, by the footers.
+    :ivar decoded_bytes: decoded size of these rows, by the footers.
     """
 
     def __init__(self, share: Share, storage: Storage) -> None:

@@ -54,7 +54,7 @@ _POLL_SECONDS = 0.2
 class Shuffle(Protocol):
     """Runs the steps of a bin on several processes, and moves rows between them.
 
-    Rows are those of :mod:`delta_maintenance.engine.spark.sharing.sharing_task`, in any order.
+    Rows have the form that :mod:`delta_maintenance.engine.spark.sharing.sharing_task` gives them, in any order.
     """
 
     def examine(self, shares: Sequence[Share]) -> Iterable[Mapping[str, Any]]:
@@ -69,8 +69,8 @@ class Shuffle(Protocol):
 def is_shared(task: RewriteTask, total_bytes: int, processors: int) -> bool:
     """Tell whether several processes share a bin: alone, one would work on it when all others have long been done.
 
-    :param total_bytes: of all bins.
-    :param processors: of the cluster.
+    :param total_bytes: size of all bins.
+    :param processors: number of processors of the cluster.
     """
     if task.layout is None or task.num_outputs < 2 or task.bytes_in < LEAST_BYTES:
         return False
@@ -80,7 +80,7 @@ def is_shared(task: RewriteTask, total_bytes: int, processors: int) -> bool:
 class SharedBins:
     """Rewrites bins, several processes each.
 
-    :param storage: of the driver.
+    :param storage: storage of the driver.
     :param at_once: the most bins at a time.
     :ivar running: the bins that are at work.
     """
@@ -96,7 +96,7 @@ class SharedBins:
     ) -> Generator[BinResult, None, None]:
         """Yield the result of each bin.
 
-        :param look: called now and then; an error that it raises ends the work.
+        :param look: function that is called now and then; an error that it raises ends the work.
         """
         waiting, running = deque(tasks), self.running
         while waiting or running:

@@ -34,8 +34,8 @@ _T = TypeVar("_T")
 class SharedPlan(Struct, frozen=True):
     """What all tasks of a bin know, made of what they have found out about their shares.
 
-    :param task: of the bin, without sources.
-    :param firsts: of each share, the number of its first row among the live rows of the sources.
+    :param task: task of the bin, without sources.
+    :param firsts: number of the first row of each share among the live rows of the sources.
     :param rows_in: physical rows of all sources.
     """
 
@@ -51,7 +51,7 @@ class SharedPlan(Struct, frozen=True):
     @classmethod
     def from_text(cls, text: str) -> SharedPlan:
         """
-        :param text: from the driver, which also sends the code that reads it.
+        :param text: text from the driver, which also sends the code that reads it.
         """
         found = pickle.loads(base64.b64decode(text))  # noqa: S301 - see above
         assert isinstance(found, cls)

@@ -3,7 +3,7 @@
 1. A first action reads the layout's columns, a second one everything.
 2. A row between the tasks of the second one is ``(file, Arrow batch)``, of bounded size. ``repartitionById`` brings the rows of a file
    to one task. It gives a row the same task whenever it is repeated, in whatever order rows come.
-3. Secrets and the rule of the division, which holds values of the table, travel as those of a rewrite do
+3. Secrets and the rule of the division, which holds values of the table, are sent in the same way as in a rewrite
    (:mod:`delta_maintenance.engine.spark.spark_engine`).
 """
 
@@ -34,9 +34,9 @@ _WRITTEN = "written string, read string, error string"
 class SparkShuffle:
     """A shuffle on a Spark session.
 
-    :param storage_options: those that executors get.
+    :param storage_options: storage options that executors get.
     :param tasks: the most tasks of a bin at a time; ``None``: as many as the cluster has processors.
-    :param nonce: marks the errors of tasks within Spark's errors.
+    :param nonce: text that marks the errors of tasks within Spark's errors.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SparkShuffle:
 
 @contextmanager
 def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Bound what Spark hands to a Python process at once, as long as the context lasts. The session may be that of a notebook."""
+    """Bound what Spark hands to a Python process at once, as long as the context lasts. The session may belong to a notebook."""
     name, value = _ROWS_AT_ONCE
     before = spark.conf.get(name)
     spark.conf.set(name, value)
