@@ -46,8 +46,8 @@ class SparkSubmitRunner:
     :param spark_conf: Spark properties, which override our defaults.
     :param spark_binary: the spark-submit to use instead of the connection's.
     :param storage_options: credentials for the table; they go into the driver's environment.
-    :param log: receives what Spark and the job write, live.
-    :param deploy_mode: instead of the connection's.
+    :param log: log that receives what Spark and the job write, live.
+    :param deploy_mode: deploy mode to use instead of the connection's.
     """
 
     def __init__(
