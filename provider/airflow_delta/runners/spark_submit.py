@@ -182,7 +182,7 @@ def require_kubernetes_client(spark_conn_id: str) -> None:
 
 
 def yarn_authentication(spark_conn_id: str) -> AuthBase | None:
-    """How the Spark provider's hook proves who it is to YARN's ResourceManager: with Kerberos where the connection has a keytab and a
+    """How the Spark provider's hook authenticates with YARN's ResourceManager: by Kerberos where the connection has a keytab and a
     principal.
 
     :raises JobCannotStart: the package for Kerberos is missing.
