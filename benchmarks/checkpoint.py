@@ -50,7 +50,10 @@ _FULL = _contender("full", "our_v2", peer=True)
 
 
 def cases(root: Path, chosen: tuple[str, ...]) -> list[Case]:
-    """:param chosen: first letters of their names; none: all."""
+    """Return the chosen cases.
+
+    :param chosen: first letters of their names; none: all.
+    """
     made = []
     for name, contenders in (
         ("a 1M files, statistics as they were", (_CLASSIC, _PEER)),

@@ -6,7 +6,7 @@ c. a. on Spark: our engine in an embedded session, and Delta Lake's OPTIMIZE ZOR
 d. The same table with CLUSTER BY these columns: our local engine, our engine on Spark, and Delta Lake's OPTIMIZE.
 
 Each is a whole command, from the start of the program to its end, with Spark's session; contenders of a case take turns. Memory is
-that of all processes of a command together. All write Snappy, and rows are compared afterwards. What is aimed at is printed with each
+counted for all processes of a command together. All write Snappy, and rows are compared afterwards. What is aimed at is printed with each
 case. How many files the layouts skip: ``./dev bench layout_skipping``; what nightly runs rewrite: ``./dev bench write_amplification``.
 """
 

@@ -1,7 +1,7 @@
 """How many files a query for one value skips after each layout. ``./dev bench layout_skipping``.
 
 A million rows of four columns are divided between a hundred files, in memory. A query asks for the value of a random row in one
-column; it reads the files whose bounds hold the value. The experiment with uniform values is that of the Delta Lake paper (section 6.2).
+column; it reads the files whose bounds hold the value. The experiment with uniform values comes from the Delta Lake paper (section 6.2).
 No layout can skip more than ``1 - 100 ** (-1 / 4)``, 68.4 %, in four columns alike.
 
 ``./dev bench layout_skipping --chart docs/images/layout-skipping.svg`` draws what the documentation shows.
@@ -49,7 +49,7 @@ def tables(rows: int, seed: int) -> dict[str, list[_Values]]:
 def skipped(kind: str, columns: list[_Values], width: float) -> list[float]:
     """The percentage of skipped files, by column.
 
-    :param width: of the range that a query asks for, as a share of the rows; 0: one value.
+    :param width: width of the range that a query asks for, as a share of the rows; 0: one value.
     """
     arrays = [pa.array(column) for column in columns]
     rows = len(columns[0])

@@ -104,7 +104,7 @@ _JVM = _contender("delta-spark", "delta_spark", peer=True)
 
 
 def command_case(letter: str, root: Path, files: int, with_floor: bool) -> Case:
-    """A case of whole commands; its arguments are those of :func:`measure_command`."""
+    """A case of whole commands; its arguments are the arguments of :func:`measure_command`."""
     name, target_bytes, more = _COMMANDS[letter]
     table = _table(letter, root, files)
     without_vectors = (

@@ -84,7 +84,7 @@ def _made(table: Path, schema: pa.Schema, files: int, write: Callable[[Path, int
 def with_deletion_vectors(source: Path, table: Path, every: int = 1) -> Path:
     """The same table with a tenth of the rows of some files deleted by a vector, all vectors in one file.
 
-    :param every: 1: of all files, 20: of each twentieth file.
+    :param every: distance between two files with a vector: 1: every file has one, 20: each twentieth file.
     """
     if table.exists():
         return table

@@ -14,7 +14,7 @@ _SECONDS = 0.05
 class ProcessTree:
     """Watches this process and its descendants while the block lasts.
 
-    :ivar cpu_seconds: of all of them, up to the last look at each.
+    :ivar cpu_seconds: processor time of all processes, up to the last look at each.
     :ivar peak_mb: the greatest sum of resident memory, above what this process had before; pages that processes share
         are counted for each.
     """

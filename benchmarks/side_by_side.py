@@ -29,7 +29,7 @@ class Contender:
 
     :param function: ``module:function`` in this directory; called with the case's arguments, it returns facts that
         all contenders must agree on (a count of files, a sum of rows).
-    :param peer: ratios are taken against the contender that has this set.
+    :param peer: mark of the contender against which ratios are taken.
     """
 
     name: str
@@ -56,8 +56,8 @@ def run_cases(
 ) -> list[dict[str, Any]]:
     """Measures all cases, prints a table of them, and returns its rows.
 
-    :param measure: runs a contender once; returns ``wall``, ``cpu``, ``peak_mb`` and ``facts``.
-    :param what: what that measures.
+    :param measure: function that runs a contender once and returns ``wall``, ``cpu``, ``peak_mb`` and ``facts``.
+    :param what: text for the heading of the table: what `measure` measures.
     """
     measure = measure or _measure
     rows: list[dict[str, Any]] = []
@@ -112,7 +112,8 @@ def _measure(contender: Contender, arguments: Sequence[Any]) -> dict[str, Any]:
 def run_program(command: Sequence[str], *, tree: bool = False) -> dict[str, Any]:
     """Run a program once and measure it whole, start-up and the processes that it waits for included.
 
-    :param tree: add up the memory of all processes that it starts; else, its peak is that of the largest.
+    :param tree: switch to add up the memory of all processes that the program starts; without it, the peak is the peak of
+        the largest process.
     """
     options = ["--tree"] if tree else []
     return _figures([str(HERE / "whole_process.py"), *options, *command], " ".join(command))

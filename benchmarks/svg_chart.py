@@ -67,7 +67,7 @@ def bars(
 ) -> None:
     """Draw a bar for each series of each group, with a mark for its least member.
 
-    :param groups: by name, for each series the height of its bar and the height of the mark.
+    :param groups: groups by name, each with the height of the bar and the height of the mark for each series.
     """
     series = list(next(iter(groups.values())))
     drawing = _Drawing(title, unit, most, series)

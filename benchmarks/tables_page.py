@@ -145,7 +145,7 @@ def _add_records(tables: int, days: int) -> None:
 
 class Server:
     """
-    :ivar process: of the API server.
+    :ivar process: process of the API server.
     """
 
     def __init__(self, process: psutil.Process, port: int) -> None:

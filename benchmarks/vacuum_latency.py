@@ -19,7 +19,7 @@ _CHUNK_BYTES = 1 << 18
 
 
 class Distance:
-    """``endpoint`` is the URL of the far end's near one; ``requests`` counts what passed."""
+    """A proxy before an object store: ``endpoint`` is its URL, ``requests`` counts the requests that passed."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -42,7 +42,10 @@ def _kind(method: str, target: str) -> str:
 
 @contextmanager
 def at_a_distance(upstream: str, latency_ms: float) -> Iterator[Distance]:
-    """:param latency_ms: added to every answer."""
+    """Run a proxy before an object store; it delays every answer.
+
+    :param latency_ms: milliseconds that are added to every answer.
+    """
     host, _, port = urlsplit(upstream).netloc.partition(":")
     loop = asyncio.new_event_loop()
     distance = Distance("")

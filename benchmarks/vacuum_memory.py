@@ -37,7 +37,10 @@ _SCHEMA = json.dumps(
 
 
 class ManyFiles(MemoryStorage):
-    """:ivar deleted: how many files are gone."""
+    """A storage of many files that counts deletions.
+
+    :ivar deleted: number of deleted files.
+    """
 
     def __init__(self) -> None:
         super().__init__("memory://table")

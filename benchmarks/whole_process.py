@@ -1,10 +1,10 @@
 """Runs a command and prints what it cost, as JSON: wall time, processor seconds, peak memory.
 
-This module is a program that imports little: the peak that the system tells of a process includes that of the process which
-started it.
+This module is a program that imports little: the peak that the system reports for a process includes the peak of the process
+which started it.
 
 ``whole_process.py --tree COMMAND`` counts the memory of all processes below the command together, also of those that end before
-it; without, the peak is that of the largest one.
+it; without this option, the peak is the peak of the largest process.
 """
 
 from __future__ import annotations

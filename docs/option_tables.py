@@ -1,6 +1,6 @@
-"""Three directives: tables of options, made from those that the command line and the operators follow, and of JSON members.
+"""Three directives: tables of options, made from the options that the command line and the operators follow, and of JSON members.
 
-``options`` takes the name of a command, ``arguments`` that of an operator or sensor (or of their base class). Rows with a heading
+``options`` takes the name of a command, ``arguments`` the name of an operator or sensor (or of their base class). Rows with a heading
 of their own in ``--help`` have it here, too. ``members`` takes the file of a published schema.
 """
 

@@ -98,7 +98,7 @@ class TablePageLink(_Link):
 def spark_url(spark: Mapping[str, Any], history_url: str | None) -> str:
     """The page of an application.
 
-    :param spark: of a :class:`~delta_maintenance.contract.JobReport`.
+    :param spark: member ``spark`` of a :class:`~delta_maintenance.contract.JobReport`.
     :param history_url: template with ``{application_id}``.
     """
     return filled(history_url, "application_id", spark.get("application_id")) or _web(spark.get("ui_url"))

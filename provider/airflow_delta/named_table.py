@@ -28,7 +28,7 @@ def located(
 ) -> str:
     """Return the address of the table of a task; of one that is given by its address, that address.
 
-    :param is_resumed: the try has begun already, and was deferred.
+    :param is_resumed: whether the try has begun already, and was deferred.
     :raises AirflowFailException: the place lies outside of the allowed roots, or in another store than the connection's.
     :raises DeltaLogError: the catalog has no such Delta table, refuses, or does not answer.
     """

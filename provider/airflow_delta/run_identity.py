@@ -47,9 +47,9 @@ class StateStore(Protocol):
 class RunIdentity:
     """One piece of work.
 
-    :param run_id: its name in manifests, logs and commit tags.
-    :param max_tries: that of the task instance when this was stored last.
-    :param succeeded: the work was done; Airflow may still have failed to learn it.
+    :param run_id: name of the run in manifests, logs and commit tags.
+    :param max_tries: ``max_tries`` of the task instance when the identity was stored last.
+    :param succeeded: whether the work was done; Airflow may still have failed to learn it.
     :param secret: the key of the run; never part of a spec, a report or a log.
     """
 

@@ -23,11 +23,11 @@ _KEY = "delta_maintenance_job"
 class SubmittedJob(Struct, frozen=True):
     """One submission of a run.
 
-    :param submission_id: names it on the cluster and in the table's directory.
+    :param submission_id: id of the submission on the cluster and in the table's directory.
     :param runner: the class of the runner, by its full name.
-    :param try_number: of the task, when it was submitted.
-    :param handle: ``None``: the runner was called, and its answer is not known.
-    :param deadline_ms: when the try that waits for it must give up (``execution_timeout``).
+    :param try_number: number of the task's try that submitted it.
+    :param handle: handle of the job; ``None``: the runner was called, and its answer is not known.
+    :param deadline_ms: time at which the try that waits for the job must give up (``execution_timeout``).
     """
 
     run_id: str

@@ -21,8 +21,8 @@ from delta_maintenance.contract import JobReport, JobSpec
 class FakeJobRunner:
     """A :class:`~airflow_delta.runners.job_runner.JobRunner` that runs nothing.
 
-    :param outcomes: one for each run in turn: the report, the error to raise, or a function that makes a report of the spec.
-    :param progress: passed to the listener in every run.
+    :param outcomes: outcome of each run in turn: the report, the error to raise, or a function that makes a report of the spec.
+    :param progress: steps that the listener gets in every run.
     """
 
     place = "a fake"
@@ -55,9 +55,9 @@ class FakeJobRunner:
 class FakeDetachedRunner(DetachedRunner):
     """A :class:`~airflow_delta.runners.detached.DetachedRunner` without jobs. A trigger gets an equal one by its :attr:`name`.
 
-    :param outcomes: one for each submission in turn: the report, the error that :meth:`submit` raises, a function that makes a report of
-        the spec, or ``None``: the job ends without a report.
-    :param looks: how often a job is seen at work before it is over.
+    :param outcomes: outcome of each submission in turn: the report, the error that :meth:`submit` raises, a function that makes a
+        report of the spec, or ``None``: the job ends without a report.
+    :param looks: number of looks that find a job at work before it is over.
     """
 
     _made: ClassVar[dict[str, FakeDetachedRunner]] = {}

@@ -35,8 +35,8 @@ def version_of(remembered: Any) -> int | None:
 
     Events that Airflow has not confirmed lie after it.
 
-    :param remembered: of one table. A watcher for versions keeps a list with the last version that it told and the last that it
-        saw; the others keep the version with what passed its limit.
+    :param remembered: value that the watcher keeps for one table. A watcher for versions keeps a list with the last version that it
+        told and the last that it saw; the others keep the version with what passed its limit.
     """
     version = None
     if isinstance(remembered, list) and len(remembered) > 1:

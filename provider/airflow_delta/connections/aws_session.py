@@ -39,7 +39,7 @@ def keys_of_session(fields: ConnectionFields) -> dict[str, Any]:
         session = AwsGenericHook(aws_conn_id=fields.conn_id, client_type="s3").get_session()
         found = session.get_credentials()
         keys = None if found is None else found.get_frozen_credentials()
-    except OSError as error:  # those of requests, too
+    except OSError as error:  # errors of requests, too
         raise _unreachable(fields, error) from error
     except Exception as error:
         if type(error).__name__ in _UNREACHABLE:

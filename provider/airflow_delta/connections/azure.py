@@ -1,8 +1,8 @@
 """Storage options of the Azure connections (``wasb``, ``adls``, ``azure_data_lake``, ``azure``), read as the Microsoft Azure provider's
 hooks read them.
 
-Credentials are made where they are used, by azure-identity, and renew themselves there. The account is that of the connection,
-or for a connection without one that of the table's address.
+Credentials are made where they are used, by azure-identity, and renew themselves there. The account is named by the connection,
+or, for a connection without an account, by the table's address.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SERVICE_PRINCIPAL = ("tenant_id", "client_id", "client_secret")
 class Account(Struct, frozen=True):
     """A storage account.
 
-    :param host: of its Blob endpoint; ``None``: the usual one of the public cloud.
-    :param url: of an endpoint that is more than a host with ``https``, such as that of an emulator.
+    :param host: host of its Blob endpoint; ``None``: the usual host of the public cloud.
+    :param url: URL of an endpoint that is more than a host with ``https``, such as the endpoint of an emulator.
     """
 
     name: str

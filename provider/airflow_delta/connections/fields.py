@@ -26,7 +26,7 @@ class UnusableConnection(AirflowFailException):
 class ConnectionFields:
     """A connection, with its extra read. A field without a value is ``None``.
 
-    :param extra: without members that have no value.
+    :param extra: members of the extra that have a value.
     """
 
     conn_id: str

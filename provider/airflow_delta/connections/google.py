@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_delta.connections.fields import ConnectionFields
 
-#: At most one of them says who the connection is.
+#: At most one of them gives the identity of the connection.
 _IDENTITIES = ("is_anonymous", "key_path", "keyfile_dict", "credential_config_file", "key_secret_name")
 #: What only the Google provider's own client can do.
 _NOT_HERE = {

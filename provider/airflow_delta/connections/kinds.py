@@ -22,7 +22,7 @@ _PACKAGE = "airflow_delta.connections"
 class ConnectionKind(Struct, frozen=True):
     """One type of connection.
 
-    :param store: the only one whose tables it opens; ``None``: any.
+    :param store: the only store whose tables it opens; ``None``: any store.
     :param reader: module of this package, and function in it, from the fields of a connection to storage options.
     """
 

@@ -106,7 +106,7 @@ class DeltaTableHook(BaseHook):
     def test_connection(self) -> tuple[bool, str]:
         """Do at the table that the connection names (`test_table`) what jobs do there, since credentials alone prove nothing.
 
-        The checks are those of ``delta-maintenance doctor``: list, create under a condition, read, overwrite and delete.
+        It makes the same checks as ``delta-maintenance doctor``: list, create under a condition, read, overwrite and delete.
         """
         try:
             options, address = self._options, self._extra("test_table")

@@ -52,7 +52,7 @@ class Watch(BaseModel):
     """What a watcher remembers of a table.
 
     :param asset: name of the asset that it watches for.
-    :param version: its place in the table's log; null: it has none yet.
+    :param version: place of the watcher in the table's log; null: it has none yet.
     """
 
     asset: str
@@ -69,11 +69,11 @@ class Trend(BaseModel):
 class Row(BaseModel):
     """One table. A figure is null where no task has reported it.
 
-    :param is_exact: `table` is the whole address, as tasks have it.
-    :param status: of the newest reading, without what has been done since; `unreadable`: no task could open the table since.
-    :param finding: the worst one; where the table is `unreadable`, the error that says so, by the name of its class.
+    :param is_exact: whether `table` is the whole address, as tasks have it.
+    :param status: status of the newest reading, without what has been done since; `unreadable`: no task could open the table since.
+    :param finding: the worst finding; where the table is `unreadable`, the error that says so, by the name of its class.
     :param next: the first recommendation that no run has carried out since the reading, if there is one.
-    :param is_next_done: all has been done; `next` is the first that was.
+    :param is_next_done: whether every recommendation has been carried out; `next` is then the first of them.
     """
 
     id: str
@@ -112,7 +112,7 @@ class BrokenRecord(TaskInstanceName):
 class Fleet(BaseModel):
     """A page of tables.
 
-    :param counts: tables by status before any choice, and those whose newest run of an operation failed.
+    :param counts: numbers of tables by status before any choice, and of tables whose newest run of an operation failed.
     :param total: tables that the choice leaves, of which `tables` is a page.
     :param maintenance_dag: the DAG that the caller may start for a table; null: none is configured, or they may not.
     """
@@ -171,8 +171,8 @@ class RunLine(Work):
 class Version(BaseModel):
     """A version of a table, by what its writer noted.
 
-    :param writer: the program, in short; null: it is not noted.
-    :param is_maintenance: it changed files, not rows.
+    :param writer: short name of the program; null: it is not noted.
+    :param is_maintenance: whether the version changed files, not rows.
     """
 
     version: float

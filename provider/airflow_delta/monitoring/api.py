@@ -108,7 +108,7 @@ def query_of(
 
 def make_app(queries: MetadataQueries, days: int) -> FastAPI:
     """
-    :param days: how far back `queries` look.
+    :param days: number of days that `queries` look back.
     """
     # Without FastAPI's pages of documentation, which load scripts from elsewhere.
     app = FastAPI(

@@ -43,7 +43,7 @@ class Watch(Struct, frozen=True):
     """What a watcher of an asset remembers of a table.
 
     :param asset: name of the asset.
-    :param version: its place in the table's log; ``None``: it has none yet.
+    :param version: place of the watcher in the table's log; ``None``: it has none yet.
     """
 
     asset: str
@@ -76,7 +76,7 @@ class TableRecords(Struct, frozen=True, eq=False):
 def row_for(records: TableRecords, dags: Container[str]) -> dict[str, Any]:
     """The row of a table for a reader who may see what some DAGs have reported of it.
 
-    :param dags: at least one DAG that has reported of the table, or none if a watcher knows it.
+    :param dags: DAGs that the reader may read: at least one that has reported of the table, or none if a watcher knows it.
     """
     newest, failed = (
         [record for (_, dag), record in reported.items() if dag in dags]
@@ -95,7 +95,7 @@ def row_of(
 ) -> dict[str, Any]:
     """The row of one table.
 
-    :param records: at least the newest of each operation and DAG.
+    :param records: records of runs and readings that ended well, at least the newest of each operation and DAG.
     """
     ended = newest_by_operation(records)
     failed = newest_by_operation(failures)

@@ -59,7 +59,7 @@ class FleetCache:
 
     def fleet(self, state: ReportedState, readable: Callable[[str], bool]) -> Fleet:
         """
-        :param readable: whether the reader may see what a DAG has reported.
+        :param readable: function that tells whether the reader may see what a DAG has reported.
         :return: a row for each table with a record that the reader may see, or that a watcher knows.
         """
         visible = frozenset(filter(readable, state.dags))

@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 class TableEntries:
     """The entries of one table.
 
-    :param newest: by operation, whether the run failed, and DAG.
+    :param newest: the newest entries, by operation, whether the run failed, and DAG.
     """
 
     numbers: array[int] = field(default_factory=lambda: array("q"))
@@ -94,8 +94,8 @@ class TableEntries:
 class MetadataQueries:
     """The records of all tables.
 
-    :param days: how far back to look.
-    :param seconds_between_watches: what watchers remember is read again after so many seconds.
+    :param days: number of days to look back.
+    :param seconds_between_watches: seconds after which the entries of watchers are read again.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class MetadataQueries:
     def history(self, session: Session, table: str) -> list[Record]:
         """The newest records of a table, oldest first.
 
-        :param table: its :func:`~airflow_delta.monitoring.record.table_id`.
+        :param table: id of the table, from :func:`~airflow_delta.monitoring.record.table_id`.
         """
         with self._lock:
             self._refresh(session)
@@ -205,7 +205,7 @@ class MetadataQueries:
 
     def _take_last_entries(self, session: Session, known: set[Entry]) -> None:
         """
-        :param known: entries that are known; loses those that are still there.
+        :param known: known entries; the method removes the entries that are still there.
         """
         row = TaskStateStoreModel
         query = select(row.id, row.dag_id, row.key, row.updated_at).where(*self._last_entries())

@@ -60,7 +60,7 @@ def _refusal() -> Callable[..., Awaitable[None]]:
 
 def react_apps(places: str) -> list[dict[str, str]]:
     """
-    :param places: some of :data:`PLACES`, with commas between them. Others are left out with a warning, since a plugin that raises
+    :param places: names out of :data:`PLACES`, with commas between them. Others are left out with a warning, since a plugin that raises
         takes its API with it.
     """
     wanted = [place for place in (one.strip() for one in places.split(",")) if place]

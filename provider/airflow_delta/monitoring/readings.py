@@ -21,8 +21,8 @@ WITHOUT_CHANGE = ("nothing_to_do", "planned")
 def newest_reading(reading: Record | None, runs: Iterable[Record]) -> Record | None:
     """Return what is known of a table's health, as one reading; ``None``: nothing.
 
-    :param reading: the newest of a health task.
-    :param runs: that ended well: at least the newest of each operation.
+    :param reading: the newest reading of a health task.
+    :param runs: runs that ended well, at least the newest of each operation.
     """
     since = sorted(
         (run for run in runs if reading is None or run.time_ms > reading.time_ms), key=lambda run: run.time_ms
@@ -120,7 +120,7 @@ _STORE = frozenset({"AccessDenied", "ListingDenied", "StorageError"})
 def is_open(failure: Record, ended: Mapping[str, Record]) -> bool:
     """Whether a failed run still counts.
 
-    :param ended: by operation, the newest run or reading that ended well, of any DAG.
+    :param ended: the newest run or reading of each operation that ended well, of any DAG.
     """
     return not any(
         later.time_ms >= failure.time_ms and _cures(later.operation, failure) for later in ended.values()

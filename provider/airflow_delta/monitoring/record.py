@@ -84,14 +84,14 @@ def record_of_report(report: JobReport, lines: list[str]) -> dict[str, Any]:
 
 def record_of_health(document: Mapping[str, Any]) -> dict[str, Any]:
     """
-    :param document: of :func:`~delta_maintenance.health.document.health_of`.
+    :param document: document that :func:`~delta_maintenance.health.document.health_of` returns.
     """
     return _record(HEALTH, str(document["table"]), dict(document))
 
 
 def record_of_sight(table: str, version: int | None) -> dict[str, Any]:
     """
-    :param version: that a sensor has waited for; ``None``: it waits for something else.
+    :param version: version that a sensor has waited for; ``None``: it waits for something else.
     """
     return _record(SIGHT, table, {"status": "seen", "version": version})
 
@@ -127,7 +127,7 @@ def _without_lists(body: dict[str, Any]) -> list[str]:
 def table_id(table: str) -> str:
     """A name for a table that fits into a path. Nothing that a caller sends is ever used as an address.
 
-    :param table: as a record has it, or as a DAG file does.
+    :param table: address of the table, as it stands in a record or in a DAG file.
     """
     address = one_spelling(str(storable(table)))
     return sha256(address.encode()).hexdigest()[:24]
@@ -177,7 +177,7 @@ class RecordHeader(NamedTuple):
     :param table: digest of the table's address, see :func:`~airflow_delta.monitoring.record.table_id`; empty: the key is not of this
         release, so the value has to say what it is.
     :param num_files: figure of a reading of health; ``None``: the record is no reading, or lacks the figure.
-    :param small_files: like `num_files`, the files that OPTIMIZE would merge.
+    :param small_files: number of files that OPTIMIZE would merge; ``None`` as for `num_files`.
     """
 
     try_number: int

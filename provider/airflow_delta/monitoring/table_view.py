@@ -51,7 +51,7 @@ _UNKNOWN = "This release does not know the feature."
 
 def feature_note(name: str) -> dict[str, Any]:
     """
-    :param name: of a feature, as a reading has it.
+    :param name: name of the feature, as a reading has it.
     """
     feature = FEATURES.get(name)
     if feature is None:
@@ -109,7 +109,7 @@ def table_view(table: str, records: Iterable[Record], watch: Watch | None = None
 def versions(readings: Iterable[Record]) -> list[dict[str, Any]]:
     """The versions that readings have found in the log, newest first. Each reading lists its newest few.
 
-    :param readings: newest first.
+    :param readings: readings of health, newest first.
     """
     found: dict[float, dict[str, Any]] = {}
     for reading in readings:

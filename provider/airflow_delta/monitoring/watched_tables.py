@@ -1,7 +1,7 @@
 """Reads which tables watchers know from Airflow's metadata database.
 
 A watcher keeps its place in the log of each of its tables in the state store of its asset (:mod:`airflow_delta.watch_memory`). Airflow
-keeps the entries as long as there is the asset, also those of tables that are not watched any more. So an entry counts
+keeps the entries as long as there is the asset, also the entries of tables that are not watched any more. So an entry counts
 only for the tables that a watcher of the asset has among its arguments today.
 """
 
@@ -34,7 +34,7 @@ _TRIGGERS_AT_ONCE = 500
 class Watcher(Struct, frozen=True):
     """What a watcher looks at.
 
-    :param prefix: of its keys; ``None``: it is of a class that is not ours, such as one derived from ours.
+    :param prefix: prefix of the watcher's keys; ``None`` for trigger classes of other packages, including subclasses of ours.
     :param tables: addresses and names, as :class:`~airflow_delta.triggers.table_event_trigger.TableEventTrigger` takes them; ``None``: its
         arguments cannot be read.
     """

@@ -23,7 +23,7 @@ class DeltaTableAttentionNotifier(BaseNotifier):
 
     It sends once for each step, from healthy to attention or from attention to critical, and not again while the table stays so.
 
-    :param notifiers: that send: a notifier of a provider, another function of the context, or a list of these. Their templates
+    :param notifiers: senders: a notifier of a provider, another function of the context, or a list of these. Their templates
         have ``delta`` with ``table``, ``name``, ``page``, ``status``, ``findings``, ``recommendations`` (texts) and ``text``.
     :param at_least: the status from which on it sends.
     """

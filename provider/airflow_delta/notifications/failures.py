@@ -23,9 +23,9 @@ class DeltaMaintenanceFailureNotifier(BaseNotifier):
     Runs of the DAG are counted, not the tries of a run. After the third failure it sends again after the sixth, and so on. A run that
     ends well ends the count.
 
-    :param notifiers: that send: a notifier of a provider, another function of the context, or a list of these. Their templates
+    :param notifiers: senders: a notifier of a provider, another function of the context, or a list of these. Their templates
         have ``delta`` with ``table``, ``name``, ``page``, ``operation``, ``failures`` (how many), ``error`` and ``text``.
-    :param times: after how many failures it sends.
+    :param times: number of failures after which it sends.
     """
 
     def __init__(self, notifiers: Send | Sequence[Send], *, times: int = 3, **kwargs: Any) -> None:

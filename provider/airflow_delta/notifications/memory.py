@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class Memory:
     """A number that a notifier keeps for each table.
 
-    :param name: of the notifier's kind.
+    :param name: name of the kind of notifier.
     """
 
     def __init__(self, name: str) -> None:

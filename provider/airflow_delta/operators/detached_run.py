@@ -34,7 +34,8 @@ class _Interrupted(BaseException):
 class DetachedRun(Struct):
     """The run of one try.
 
-    :param defer: releases the worker slot until the job is over, at most for so many seconds; ``None``: wait in the slot.
+    :param defer: function that releases the worker slot until the job is over, at most for so many seconds; ``None``: wait in the
+        slot.
     :param limit: the task's ``execution_timeout``.
     """
 

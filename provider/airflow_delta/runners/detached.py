@@ -24,9 +24,9 @@ JobHandle = dict[str, Any]
 class JobState(Struct, frozen=True):
     """What a look at a job has found.
 
-    :param is_over: it does not run any more, well or not; :meth:`DetachedRunner.collect` tells.
-    :param text: for people, such as ``RUNNING`` or why it ended.
-    :param progress: the newest that is known.
+    :param is_over: whether the job has ended; :meth:`DetachedRunner.collect` tells how.
+    :param text: description for people, such as ``RUNNING`` or the reason for its end.
+    :param progress: the newest known progress.
     """
 
     is_over: bool

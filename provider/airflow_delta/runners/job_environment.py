@@ -27,9 +27,9 @@ def job_environment(
 ) -> dict[str, str]:
     """The worker's environment, with the variables of this job.
 
-    :param spark_master: where ``engine="auto"`` may send what is too large.
+    :param spark_master: Spark master to which ``engine="auto"`` may send work that is too large for this machine.
     :param run_key: the secret that all tries of the run share.
-    :param output_nonce: marks the job's own lines, see :class:`~airflow_delta.runners.job_output.JobOutput`.
+    :param output_nonce: mark of the job's own lines, see :class:`~airflow_delta.runners.job_output.JobOutput`.
     """
     own = (STORAGE_OPTIONS_VARIABLE, SPARK_MASTER_VARIABLE, RUN_KEY_VARIABLE, OUTPUT_NONCE_VARIABLE)
     environment = {name: value for name, value in os.environ.items() if name not in own}

@@ -80,10 +80,10 @@ class LogLine(Struct, frozen=True):
 class JobOutput:
     """Sorts the lines of one job.
 
-    :param nonce: of the run; the job was given it in its environment.
-    :param chatter_level: of what libraries write.
+    :param nonce: nonce of the run, which the job gets in its environment.
+    :param chatter_level: log level of what libraries write.
     :ivar report: the job's report, once its line has passed.
-    :ivar has_begun: the job itself has written something.
+    :ivar has_begun: whether the job itself has written something.
     :ivar last_lines: the end of what it and its libraries wrote, without lines that say nothing about its end.
     """
 
@@ -175,7 +175,7 @@ class JobOutput:
 def bounded_lines(stream: IO[str], longest: int = LONGEST_LINE) -> Iterator[str]:
     """The lines of a stream.
 
-    :param longest: characters; a longer line is cut, with a note.
+    :param longest: number of characters above which a line is cut, with a note.
     """
     while line := stream.readline(longest):
         if len(line) == longest and not line.endswith("\n"):

@@ -29,7 +29,7 @@ class LocalJobRunner:
     """A :class:`~airflow_delta.runners.job_runner.JobRunner` on this machine.
 
     :param storage_options: credentials for the table; they go into the job's environment.
-    :param log: receives what the job writes, live.
+    :param log: log that receives what the job writes, live.
     :param command: the program to start; the spec is appended.
     :param spark_master: the master that can take work that is too large for this machine.
     :param environment: further variables of the job, which may hold secrets.

@@ -44,7 +44,7 @@ log = printable_logger(__name__)
 CONNECTION_TYPE = "spark_connect"
 #: Operations whose work on Spark one job can begin and another finish.
 DETACHED_OPERATIONS = ("optimize", "purge")
-#: Extras of the connection that become parameters of the address, besides those of the hook.
+#: Extras of the connection that become parameters of the address, besides the parameters that the hook adds.
 _EXTRAS = ("token", "user_id")
 #: The server tells progress every other second.
 _SECONDS_OF_LOOK = 3.0
@@ -91,7 +91,7 @@ class SparkConnectRunner(DetachedRunner):
     """A :class:`~airflow_delta.runners.detached.DetachedRunner` on a Spark Connect server.
 
     :param spark_conn_id: the Airflow connection that names the server.
-    :param delta_conn_id: the one with the credentials of the table.
+    :param delta_conn_id: the Airflow connection with the credentials of the table.
     """
 
     poll_seconds = 2.0

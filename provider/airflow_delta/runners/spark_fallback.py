@@ -17,7 +17,7 @@ DEFAULT_CONNECTION = "spark_default"
 def master_for_large_work(spark_conn_id: str, log: TaskLog, *, rewrites: bool) -> str | None:
     """Return the Spark master that may take large work; ``None``: there is none.
 
-    :param rewrites: the job rewrites files. Any other job can do without Spark, only slower.
+    :param rewrites: whether the job rewrites files. Any other job can do without Spark, only slower.
     :raises JobCannotStart: the DAG names a connection, and it cannot be used.
     """
     try:

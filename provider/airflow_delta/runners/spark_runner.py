@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 class SparkChoice(Struct, frozen=True):
     """What an operator says about its Spark.
 
-    :param operation: what it does.
-    :param deploy_mode: ``client`` or ``cluster``; ``None``: that of the connection.
-    :param launcher: starts drivers in the user's own way, instead of the connection.
+    :param operation: name of the operation.
+    :param deploy_mode: ``client`` or ``cluster``; ``None``: the deploy mode of the connection.
+    :param launcher: object that starts drivers in the user's own way, instead of the connection.
     :param application: the job's program, as the cluster's machines find it.
     """
 

@@ -161,7 +161,7 @@ def chatter_level(spark_conf: Mapping[str, object]) -> LogLevel:
 def launcher_refusal(last_lines: Sequence[str]) -> str | None:
     """Say why Spark's launcher refused, in a way that another try would meet, too; ``None``: it may pass.
 
-    :param last_lines: what spark-submit wrote before the job began, so that no text of a table is among it.
+    :param last_lines: lines that spark-submit wrote before the job began, so that no text of a table is among them.
     """
     for line in last_lines:
         for pattern, remedy in _LAUNCHER_REFUSALS:
@@ -172,7 +172,7 @@ def launcher_refusal(last_lines: Sequence[str]) -> str | None:
 
 
 def ended_process(exit_code: int | None) -> tuple[str, int | None]:
-    """Tell which process an exit code of spark-submit speaks of: its own, or that of the driver's Python that a signal ended."""
+    """Tell to which process an exit code of spark-submit belongs: to itself, or to the driver's Python, which a signal ended."""
     if exit_code is not None and _SHELL_SIGNAL < exit_code <= _SHELL_SIGNAL + max(signal.valid_signals()):
         return "The Spark driver", _SHELL_SIGNAL - exit_code
     return "spark-submit", exit_code

@@ -46,8 +46,8 @@ class SparkSubmitRunner:
     :param spark_conf: Spark properties, which override our defaults.
     :param spark_binary: the spark-submit to use instead of the connection's.
     :param storage_options: credentials for the table; they go into the driver's environment.
-    :param log: receives what Spark and the job write, live.
-    :param deploy_mode: instead of the connection's.
+    :param log: log that receives what Spark and the job write, live.
+    :param deploy_mode: deploy mode to use instead of the connection's.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ def require_kubernetes_client(spark_conn_id: str) -> None:
 
 
 def yarn_authentication(spark_conn_id: str) -> AuthBase | None:
-    """How the Spark provider's hook proves who it is to YARN's ResourceManager: with Kerberos where the connection has a keytab and a
+    """How the Spark provider's hook authenticates with YARN's ResourceManager: by Kerberos where the connection has a keytab and a
     principal.
 
     :raises JobCannotStart: the package for Kerberos is missing.

@@ -25,7 +25,7 @@ class ProgressLog:
 
     A reader who looks at a job's status now and then tells the same progress several times, and it is written once.
 
-    :param clock: seconds; never goes back.
+    :param clock: clock in seconds that never goes back.
     """
 
     def __init__(self, log: TaskLog, clock: Callable[[], float] = time.monotonic) -> None:

@@ -21,7 +21,7 @@ class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
     :param file_ratio: share of hidden rows from which on a file counts for the next two limits.
     :param files: limit for the number of such files.
     :param size_bytes: limit for the size of such files together.
-    :param per_partition: measure each partition by itself, instead of the table as a whole.
+    :param per_partition: switch to measure each partition by itself, instead of the table as a whole.
 
     Further parameters: :class:`~airflow_delta.triggers.table_event_trigger.TableEventTrigger`.
     """

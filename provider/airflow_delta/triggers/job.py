@@ -34,8 +34,9 @@ class DeltaJobTrigger(BaseTrigger):
 
     A restart of the triggerer leaves the job alone. When a user marks the task failed or succeeded, or clears it, the job is cancelled.
 
-    :param runner: what makes the :class:`~airflow_delta.runners.detached.DetachedRunner`, by its full name, and ``runner_kwargs``.
-    :param handle: of the job.
+    :param runner: full name of the callable that makes the :class:`~airflow_delta.runners.detached.DetachedRunner` from
+        ``runner_kwargs``.
+    :param handle: handle of the job.
     """
 
     def __init__(self, runner: str, runner_kwargs: Mapping[str, Any], handle: JobHandle) -> None:

@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class LookLog:
     """Writes a line for each look that found something else than the look before, and every ten minutes.
 
-    :param clock: seconds; never goes back.
+    :param clock: clock in seconds that never goes back.
     """
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:

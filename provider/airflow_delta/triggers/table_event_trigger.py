@@ -167,8 +167,8 @@ class TableEventTrigger(BaseEventTrigger):
     async def tell(self, table: WatchedTable, latest: int, deadline: float) -> AsyncIterator[dict[str, Any]]:
         """The payloads for a table that has reached a version. All payloads of a round go into one event.
 
-        :param latest: -1: there is no table (yet).
-        :param deadline: of :func:`time.monotonic`, after which to stop.
+        :param latest: version that the table has reached; -1: there is no table (yet).
+        :param deadline: time of :func:`time.monotonic` after which to stop.
         """
         nothing: Sequence[dict[str, Any]] = ()
         for payload in nothing:
@@ -278,7 +278,7 @@ class TableEventTrigger(BaseEventTrigger):
     async def save(self) -> None:
         """Write what has changed to the state store of each asset.
 
-        Other tables of an entry may be those of another watcher of the same asset, and stay as they are in the store.
+        Other tables of an entry may belong to another watcher of the same asset, and stay as they are in the store.
 
         :raises Exception: the state store failed; the next call writes what this one could not.
         """

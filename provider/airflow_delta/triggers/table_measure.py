@@ -47,7 +47,7 @@ class TableMeasure(ABC):
     """Measures one table; used by one thread at a time.
 
     :param limits: JSON values, see the subclasses.
-    :ivar measured: for people, what :meth:`finding` has measured last, and against which limits.
+    :ivar measured: description for people: what :meth:`finding` has measured last, and against which limits.
     """
 
     def __init__(self, table: str, store: WatchedStore, limits: Mapping[str, Any]) -> None:

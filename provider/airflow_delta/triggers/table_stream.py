@@ -48,8 +48,8 @@ Save = Callable[[], Awaitable[None]]
 class Round(Struct, eq=False):
     """Some tables, and the versions that they have reached.
 
-    :param latest: -1: there is no table (yet).
-    :param saves: what watchers do when the events of this round are stored.
+    :param latest: versions that the tables have reached; -1: there is no table (yet).
+    :param saves: functions of the watchers that are called when the events of this round are stored.
     """
 
     latest: dict[str, int]

@@ -34,12 +34,12 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     the asset runs when data has arrived. The ranges of a table's events follow each other without a gap, in order; after
     a crash of the triggerer one may come twice, with the same first version.
 
-    :param start_from: where to start when nothing is remembered: ``latest``, ``earliest`` or a version.
-    :param data_change_only: wait for changes of data, not for maintenance.
-    :param operations: count only these, such as ``["WRITE", "MERGE"]``.
-    :param partitions: count only commits that touched these: for each column a raw value or several.
-    :param min_rows: wait until the commits have this many rows together.
-    :param baseline: for a sensor: the version after which it looks. The parameters below are for a sensor, too.
+    :param start_from: place to start from when nothing is remembered: ``latest``, ``earliest`` or a version.
+    :param data_change_only: switch to wait for changes of data, not for maintenance.
+    :param operations: names of the only operations that count, such as ``["WRITE", "MERGE"]``.
+    :param partitions: raw value or values for each column of the partitions that a commit must touch to count.
+    :param min_rows: number of rows that the commits must have together.
+    :param baseline: version after which a sensor looks. The parameters below are for a sensor, too.
     :param awaited: further conditions on a commit: ``version``, ``newer_than_ms``, ``transaction``.
     :param on_cleaned: ``fail`` or ``continue`` where commits were deleted before they were read.
 
@@ -76,7 +76,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         self.on_cleaned = on_cleaned
         self._progress: dict[str, tuple[Progress, int]] = {}
         #: By table: the place up to which Airflow has stored all events; the last versions of the ranges that it may not have
-        #: stored yet; and those of them that an earlier watcher has told.
+        #: stored yet; and the ones among these that an earlier watcher has told.
         self._places: dict[str, Place] = {}
         self._pending: dict[str, list[int]] = {}
         self._untold: dict[str, list[int]] = {}
@@ -203,7 +203,7 @@ class DeltaTableVersionTrigger(TableEventTrigger):
     ) -> tuple[Progress, int, list[CommitSummary]]:
         """Read further commits; there are none only if the log changed meanwhile.
 
-        :param telling: read exactly up to this version.
+        :param telling: version up to which exactly to read.
         """
         from delta_log.errors import LogCleaned
         from delta_log.tail.commit_follower import CommitFollower

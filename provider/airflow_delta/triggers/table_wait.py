@@ -35,8 +35,8 @@ class TableWait:
     """Looks for commits after a version until they make a range.
 
     :param baseline: the version after which to look.
-    :param commit_filter: makes the filter of commits; called in a thread, as is ``awaited``.
-    :param awaited: makes the further conditions on a commit.
+    :param commit_filter: function that makes the filter of commits; called in a thread, as is ``awaited``.
+    :param awaited: function that makes the further conditions on a commit.
     :param on_cleaned: ``fail`` or ``continue`` if commits were deleted before they were read.
     """
 

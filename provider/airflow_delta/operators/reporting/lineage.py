@@ -38,7 +38,7 @@ def dataset_name(table: str) -> tuple[str, str]:
 class ReportingTask(Protocol):
     """What this module needs of an operator.
 
-    :ivar report: of the job, once it has ended.
+    :ivar report: report of the job, once it has ended.
     """
 
     table: str
@@ -55,8 +55,9 @@ def lineage_at_end(operator: ReportingTask, task_instance: Any) -> Lineage:  # n
 
 def lineage_of(table: str, report: JobReport | None) -> Lineage:
     """
-    :param table: its address. A name stands for no data set before it was looked up, and a report tells where it led.
-    :param report: ``None`` while the job has not ended.
+    :param table: address of the table. A name stands for no data set before it was looked up; the report has the address that was
+        found.
+    :param report: report of the job; ``None`` while it has not ended.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 

@@ -72,7 +72,7 @@ ARGUMENTS = (
 class AssetEvent(Struct, frozen=True):
     """One event.
 
-    :param aliases: through which it is emitted; together they make one event.
+    :param aliases: aliases through which it is emitted; together they make one event.
     """
 
     aliases: tuple[AssetAlias, ...]
@@ -85,7 +85,7 @@ def events_of(
 ) -> list[AssetEvent]:
     """The events that a report makes.
 
-    :param told: ``emit_events``.
+    :param told: value of ``emit_events``.
     :raises ValueError: Airflow takes no asset of such a name.
     """
     extra = {

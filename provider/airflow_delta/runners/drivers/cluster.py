@@ -41,10 +41,10 @@ _LOOKS_UNTIL_GONE = 3
 class ClusterJobRunner(DetachedRunner):
     """A :class:`~airflow_delta.runners.detached.DetachedRunner` whose jobs are drivers on a cluster.
 
-    :param launcher: starts the drivers.
-    :param delta_conn_id: with which this side reads the table.
+    :param launcher: object that starts the drivers.
+    :param delta_conn_id: connection with which the worker and the triggerer read the table.
     :param spark_conf: Spark properties, which override our defaults.
-    :param application: the job's program, as the cluster's machines find it; ``None``: that of this installation.
+    :param application: the job's program, as the cluster's machines find it; ``None``: the program of this installation.
     """
 
     def __init__(

@@ -22,11 +22,11 @@ from airflow_delta.runners.detached import JobHandle
 class DriverRequest:
     """One PySpark application.
 
-    :param name: for people: operation, table, dag and task.
-    :param submission_id: unique, 32 hexadecimal digits; a launcher that can name or tag the application does it with this, so that
-        :meth:`DriverLauncher.find` finds it.
+    :param name: name for people: operation, table, dag and task.
+    :param submission_id: unique id of 32 hexadecimal digits; a launcher that can name or tag the application does it with this id,
+        so that :meth:`DriverLauncher.find` finds it.
     :param application: path of the program ``run_job.py``, on this machine unless the user named another place.
-    :param arguments: of the program. They hold no secrets, and everybody may see them.
+    :param arguments: arguments of the program. They hold no secrets, and everybody may see them.
     :param environment: variables of the driver that hold secrets. They must not go where others read them: not into command lines, and
         into Spark properties only where these are redacted.
     :param spark_conf: Spark properties.
@@ -41,14 +41,14 @@ class DriverRequest:
 
 
 class DriverPhase(Enum):
-    """``WAITING``: accepted, and has not begun. ``UNKNOWN``: who should know does not answer now; it counts as running."""
+    """``WAITING``: accepted, and has not begun. ``UNKNOWN``: the cluster does not answer now; the driver counts as running."""
 
     WAITING = "waiting"
     RUNNING = "running"
     UNKNOWN = "unknown"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    #: Who should know has never heard of it, or has forgotten it.
+    #: The cluster does not know the driver, or does not know it any more.
     GONE = "gone"
 
     @property
@@ -58,7 +58,7 @@ class DriverPhase(Enum):
 
 class DriverState(Struct, frozen=True):
     """
-    :param text: for people, as the cluster says it: ``FAILED: container killed``.
+    :param text: description for people, in the cluster's words: ``FAILED: container killed``.
     """
 
     phase: DriverPhase

@@ -40,7 +40,7 @@ class KubernetesDriver(DriverLauncher):
     """A :class:`~airflow_delta.runners.drivers.driver.DriverLauncher` on Kubernetes.
 
     :param spark_conn_id: the connection with master ``k8s://…``.
-    :param namespace: of the pods; ``None``: that of the connection's extra, or ``default``.
+    :param namespace: namespace of the pods; ``None``: the namespace in the connection's extra, or ``default``.
     :param spark_binary: the spark-submit to use instead of the connection's.
     """
 

@@ -54,7 +54,7 @@ def submit_driver(
 ) -> None:
     """Run spark-submit, and return when the cluster has accepted the application.
 
-    :param properties: all Spark properties, with those that hold the request's environment.
+    :param properties: all Spark properties, including the properties that hold the request's environment.
     :raises JobCannotStart: the cluster or this machine refuses; nothing was submitted.
     :raises JobLost: it may have been submitted.
     """
@@ -103,7 +103,7 @@ def is_local_file(application: str) -> bool:
 def failed_submission(problem: str, lines: Sequence[str]) -> JobCannotStart | JobLost:
     """The error for what Spark's client has written.
 
-    :param lines: of its output, without those of a trace's frames.
+    :param lines: lines of its output, without the frames of a stack trace.
     """
     cause = _cause(lines)
     text = "\n".join(lines)

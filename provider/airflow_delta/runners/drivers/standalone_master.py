@@ -43,7 +43,7 @@ class StandaloneMaster(DriverLauncher):
 
     :param master: ``spark://host:7077``, or several hosts with commas between them.
     :param rest_scheme: ``http`` or ``https``.
-    :param rest_port: of the REST server of each master.
+    :param rest_port: port of the REST server of each master.
     """
 
     def __init__(self, master: str, rest_scheme: str = "http", rest_port: int = 6066) -> None:

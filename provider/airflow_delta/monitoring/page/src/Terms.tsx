@@ -1,4 +1,4 @@
-/** What the figures of a table mean. The words of the Delta protocol and of this page are not those of every reader. */
+/** What the figures of a table mean. Not every reader knows the words of the Delta protocol and of this page. */
 import { ChakraUI, React } from "./host";
 
 const { Box, SimpleGrid } = ChakraUI;
