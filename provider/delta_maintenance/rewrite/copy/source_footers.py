@@ -87,14 +87,22 @@ class ReadAhead:
     """Reads parts of a file in their order with few requests. Parts with little between them are read together.
 
     :param parts: offset and length of each.
+    :param ahead_bytes: most bytes of a request, unless one part is longer.
+    :param gap_bytes: most bytes between two parts that are read together.
     """
 
-    def __init__(self, file: StoredFile, parts: Iterable[tuple[int, int]]) -> None:
-        self._file = file
+    def __init__(
+        self,
+        file: StoredFile,
+        parts: Iterable[tuple[int, int]],
+        ahead_bytes: int = COPY_AHEAD_BYTES,
+        gap_bytes: int = COPY_GAP_BYTES,
+    ) -> None:
+        self._file, self._ahead_bytes = file, ahead_bytes
         #: The ends of parts behind which much lies that is not wanted.
         self._ends: list[int] = []
         for start, length in sorted(parts):
-            if self._ends and start - self._ends[-1] <= COPY_GAP_BYTES:
+            if self._ends and start - self._ends[-1] <= gap_bytes:
                 self._ends.pop()
             self._ends.append(start + length)
         self._start, self._content = 0, b""
@@ -103,7 +111,7 @@ class ReadAhead:
         offset = start - self._start
         if not 0 <= offset <= len(self._content) - length:
             end = self._ends[bisect_left(self._ends, start + length)]
-            self._content = self._file.read(start, max(length, min(COPY_AHEAD_BYTES, end - start)))
+            self._content = self._file.read(start, max(length, min(self._ahead_bytes, end - start)))
             self._start, offset = start, 0
         return self._content[offset : offset + length]
 

@@ -12,7 +12,6 @@ from tests.support.repetition import examples
 from delta_log.errors import CorruptLog
 from delta_log.storage.local.local_storage import LocalStorage
 from delta_log.storage.opening import open_storage
-from delta_maintenance.rewrite.copy import source_footers as copied_files
 from delta_maintenance.rewrite.copy.source_footers import ReadAhead, StoredFile
 
 CONTENT = bytes(range(100))
@@ -100,11 +99,9 @@ def test_any_read_within_a_part_gives_its_bytes(
         places.append((end + between, length))
         end += between + length
     content = bytes(n % 251 for n in range(end + 5))
-    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copied_files, "_AHEAD_BYTES", 50)
-        patch.setattr(copied_files, "_GAP_BYTES", gap_bytes)
+    with TemporaryDirectory() as directory:
         storage = Counting(Path(directory), content)
-        ahead, calls = ReadAhead(StoredFile(storage, "f", len(content), b""), places), 0
+        ahead, calls = ReadAhead(StoredFile(storage, "f", len(content), b""), places, 50, gap_bytes), 0
         for start, length in places:
             for first in range(start, start + length, piece_bytes):
                 wanted, calls = min(piece_bytes, start + length - first), calls + 1
