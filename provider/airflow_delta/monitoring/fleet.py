@@ -50,7 +50,7 @@ class Watch(Struct, frozen=True):
     version: int | None
 
 
-class TableRecords(Struct, frozen=True, eq=False):
+class TableRecords(Struct, frozen=True):
     """The newest records of one table, by operation and DAG. It never changes; with news comes another one.
 
     A reader sees the records of the DAGs that Airflow lets them read, so there is one for each DAG. What a watcher remembers belongs to no
