@@ -552,7 +552,7 @@ PARALLELISM = Option(
 EXECUTOR_CREDENTIALS = Option(
     "executor_credentials",
     Choice(EXECUTOR_CREDENTIALS_CHOICES),
-    "credentials of Spark's executors: job: those of the job are sent to them; ambient: each uses the identity of its machine",
+    "credentials of Spark's executors: job: the job sends them its own; ambient: each uses the identity of its machine",
     default="job",
     group=HOW_TO_RUN,
     argument_default="job",

@@ -82,7 +82,7 @@ def lacks_nan(source: Source, chunk: ColumnChunk, leaf: Leaf) -> bool:
     # Reading the rows tells what is broken.
     try:
         return _lacks_nan(source, chunk, leaf)
-    except (CorruptThrift, IndexError):
+    except CorruptThrift:
         return False
 
 
@@ -132,7 +132,7 @@ def _pages_of(source: Source, start: int, size: int) -> Iterator[tuple[Page, boo
             try:
                 dictionary = dictionary_at(piece, at) if is_first else None
                 page = dictionary or page_at(piece, at)
-            except (CorruptThrift, IndexError):
+            except CorruptThrift:
                 if start + len(piece) == stop or len(piece) - at >= HEADER_BYTES:
                     raise
                 break

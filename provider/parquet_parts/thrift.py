@@ -185,9 +185,6 @@ class Fields(dict[int, tuple[int, Any]]):
     def put_binary(self, field: int, value: bytes) -> None:
         self[field] = (BINARY, encoded_varint(len(value)) + value)
 
-    def put_struct(self, field: int, value: Fields) -> None:
-        self[field] = (STRUCT, value)
-
     def put_structs(self, field: int, items: list[Fields]) -> None:
         self[field] = (LIST, items)
 

@@ -145,7 +145,7 @@ class DeltaTableHook(BaseHook):
             connection = self.get_connection(self.delta_conn_id)
         except AirflowNotFoundException:
             raise AirflowFailException(
-                f"There is no Airflow connection {self.delta_conn_id!r}. Create it with type 'delta' or that of its cloud, or "
+                f"There is no Airflow connection {self.delta_conn_id!r}. Create it with type 'delta' or the type of its cloud, or "
                 "leave delta_conn_id out to use the identity of the machine."
             ) from None
         fields = ConnectionFields.of(self.delta_conn_id, connection)

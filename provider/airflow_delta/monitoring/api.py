@@ -3,6 +3,7 @@
 * Every route wants a token of Airflow, and the routes with data the permission to read assets. A record is shown to callers who
   may read the DAG that left it, what a watcher remembers to all of them.
 * A table is named by a digest of its address, a run by the number of its record. No address of the caller is opened.
+* Airflow promises nothing about its modules for authentication and permissions, so no other module imports them.
 * Answers forbid a browser to run them, to frame them, and to guess their type.
 """
 

@@ -118,7 +118,11 @@ _STORE = frozenset({"AccessDenied", "ListingDenied", "StorageError"})
 
 
 def is_open(failure: Record, ended: Mapping[str, Record]) -> bool:
-    """Whether a failed run still counts.
+    """Whether a failed run still counts. It does not if a later run shows that what the failed one lacked is there now:
+
+    * The table could not be opened: every later run and every reading of health has opened it.
+    * The store failed or refused: so does a run that needs at least the same of the store.
+    * Anything else, such as a lost conflict: a run of the same kind of work.
 
     :param ended: the newest run or reading of each operation that ended well, of any DAG.
     """

@@ -24,6 +24,7 @@ from delta_log.table_config.features import FEATURES, Operation
 _OF_ROWS = "Rules for rows that writers check. Maintenance changes no row."
 _WIDER = "Old files hold narrower types. OPTIMIZE widens the values of the files that it rewrites."
 _BOOKKEEPING = "Bookkeeping of the protocol, which costs maintenance nothing."
+#: What each table feature means for maintenance. Why an operation refuses a feature: :mod:`delta_log.table_config.features`.
 NOTES = {
     "appendOnly": "Rows are only added. OPTIMIZE and VACUUM work as usual.",
     "invariants": _OF_ROWS,

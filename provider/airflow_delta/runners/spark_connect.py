@@ -64,7 +64,7 @@ def remote_of(spark_conn_id: str) -> str:
     if not (connection.host or "").removeprefix("sc://"):
         raise JobCannotStart(
             f"Connection {spark_conn_id!r} names no host, so it is not known where the Spark Connect server is, and nothing was started. Set "
-            "its host to that of the server, for example sc://spark.example.com, and its port."
+            "its host to the name of the server, for example sc://spark.example.com, and its port."
         )
     try:
         remote = SparkConnectHook(spark_conn_id).get_connection_url()

@@ -13,6 +13,8 @@ import pyarrow as pa
 def arrow_array(values: npt.NDArray[Any]) -> pa.Array:
     """Return numbers or truth values as an Arrow array without nulls. Numbers that lie behind each other keep their memory.
 
+    ``pa.array`` would load NumPy's masked arrays, to recognise one. That takes longer than a small plan, and this package has none.
+
     :param values: numbers or truth values in the byte order of this machine; neither objects nor times.
     """
     assert values.dtype.isnative

@@ -3,7 +3,7 @@
 The name holds no host and no account. Which catalog is asked, and as whom, is said by the storage options alone, so a name from
 an untrusted form cannot send a request, or credentials, elsewhere.
 
-Standard library only: operators check names while a DAG is parsed.
+Operators check names while a DAG is parsed, so this module imports little.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ _SYMLINKS = "SymlinkTextInputFormat"
 
 
 class CatalogEntry(Struct, frozen=True):
-    """A table as a catalog has it.
+    """A table as Glue and the Hive metastore have it, in the form that both share.
+
+    Engines register a Delta table in two ways. Spark writes the provider ``delta`` and the location as ``path`` among the properties
+    of the storage; the location of the storage itself is then a placeholder. Athena, Trino and Glue's crawlers write
+    ``table_type=DELTA``, and the location where Hive has it.
 
     :param table_type: type of the table, such as ``EXTERNAL_TABLE`` or ``VIRTUAL_VIEW``.
     :param location: location of the storage; ``None`` or empty: there is none.

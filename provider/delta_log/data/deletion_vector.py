@@ -32,7 +32,10 @@ _FROM_Z85 = bytes(_RFC1924[_Z85.index(byte)] if byte in _Z85 else 0 for byte in 
 
 
 def encode_z85(data: bytes) -> str:
-    """Encode bytes, whose number must be a multiple of four."""
+    """Encode bytes, whose number must be a multiple of four, as Z85 (ZeroMQ's RFC 32): five characters for four bytes.
+
+    Z85 is the code of RFC 1924, which the standard library has, in another alphabet.
+    """
     if len(data) % 4:
         raise ValueError(f"Z85 encodes four bytes at a time, and these are {len(data)}")
     return base64.b85encode(data).translate(_TO_Z85).decode("ascii")

@@ -201,6 +201,10 @@ def encode_actions(actions: Iterable[Action]) -> bytes:
 
 
 def deletion_vector_id(storage_type: str, path_or_inline_dv: str, offset: int | None) -> str:
-    """``uab^-aqEH.-t@S}K{vb[*k^@4``: storage type, path or inline vector, and ``@`` with the offset where there is one."""
+    """``uab^-aqEH.-t@S}K{vb[*k^@4``: storage type, path or inline vector, and ``@`` with the offset where there is one.
+
+    Protocol section "Derived Fields" of deletion vectors. The id is one half of the identity of a file action; an absent offset and
+    offset 0 give different ids. :func:`delta_log.log.action_columns.deletion_vector_ids` computes the ids of a column.
+    """
     at = "" if offset is None else f"@{offset}"
     return f"{storage_type}{path_or_inline_dv}{at}"

@@ -4,6 +4,10 @@ Protocol sections "Checkpoints" and "Sidecar Files". File actions leave this mod
 :mod:`delta_log.log.file_columns`: only the wanted columns are read, and no Python object is made per file. The few other
 actions leave it as the values of :mod:`delta_log.log.actions`.
 
+A reader that wants a few actions, or a few members of an action, passes over row groups and columns that hold none. It trusts the
+counts of a row group only where they add up to one action in each row (:func:`is_counted`): counts that are wrong, and actions that
+this package does not know, must not hide an action.
+
 A checkpoint that cannot be read raises :class:`UnreadableCheckpoint`; the caller then tries an older one.
 """
 

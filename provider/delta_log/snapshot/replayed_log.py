@@ -3,6 +3,9 @@
 Protocol section "Action Reconciliation". Reading starts from a checkpoint that can be read: where one is broken, the
 same version is read from an older checkpoint, or from commits alone. A later version is read from this one, by its newer
 commits only.
+
+Where a careless writer left out a member that readers demand, it gets the value that readers assume in its absence (protocol
+sections "Change Metadata" and "Add File and Remove File"). Checkpoints and version checksums hold completed actions only.
 """
 
 from __future__ import annotations

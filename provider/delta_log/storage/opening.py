@@ -100,6 +100,8 @@ def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Sto
 class StoragePool:
     """Opens storages that share one client for each bucket or container; any thread may use it.
 
+    A client costs memory, connections and a tenth of a second.
+
     :param storage_options: options as for :func:`~delta_log.storage.opening.open_storage`. The pool drops ``lock``, because
         its storages are for reading.
     """

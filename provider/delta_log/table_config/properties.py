@@ -2,6 +2,9 @@
 
 A property that is not set gives the default. A property with another kind of value raises
 :class:`~delta_log.errors.InvalidProperty`, which says how to set it right.
+
+Three properties say how long a table keeps removed files, commits and transactions. Durations are in milliseconds.
+:func:`readable` is for a caller that can do without one.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ Protocol sections "Schema Serialization Format" and "Column Mapping". A schema h
 * *physical*: the names that data files, statistics and partition values use, together with the Parquet field ids,
   in ``arrow_schema(..., physical=True)``. Without column mapping both are the same.
 
+The property ``delta.columnMapping.mode`` counts only where the protocol supports the feature; annotations that a schema may carry
+without it mean nothing (:func:`parse_schema`).
+
 A type that this module does not know is refused by name, never guessed.
 """
 

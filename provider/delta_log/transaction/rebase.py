@@ -24,6 +24,9 @@ SourceFile = Add | Remove
 class SourceStates(Struct):
     """The live file actions of each source that a winner has touched.
 
+    Path and deletion vector together identify a file. A commit that gives a file another vector removes and adds it, and its actions
+    have no order. So the removes of each winner are applied before its adds.
+
     :param touched: live file actions by the source's key, then by the id of the deletion vector.
     """
 

@@ -146,6 +146,9 @@ def _replayed(storage: Storage, checkpoint: Checkpoint, listing: LogListing) -> 
 def referenced_sidecars(storage: Storage, checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
     """The names of the sidecars of some checkpoints.
 
+    Protocol section "Sidecar Files". Several checkpoints may name one sidecar, so it may be deleted only if no remaining checkpoint
+    names it. While one of them cannot be read, no sidecar may be deleted.
+
     :raises UnreadableCheckpoint: one of them cannot be read.
     """
     names = set()

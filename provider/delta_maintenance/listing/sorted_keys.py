@@ -24,7 +24,14 @@ _Hashes = npt.NDArray[np.uint64]
 
 
 class KeyHashes(Struct, frozen=True, eq=False):
-    """:ivar hashes: one hash for each key, sorted."""
+    """A set of keys as hashes of 64 bits, to find out which of many other keys are not in it.
+
+    Looking up hashes takes a sixth of the time of looking up keys. A key that is reported absent is certainly absent. An absent key
+    goes unreported if its hash equals the hash of a key in the set; the probability is the number of keys divided by 10^19. VACUUM
+    then keeps a file that it could delete, and never deletes one that is needed.
+
+    :ivar hashes: one hash for each key, sorted.
+    """
 
     hashes: _Hashes
 

@@ -227,7 +227,7 @@ class BinManifest(Struct, frozen=True):
         """Say how this manifest differs from the answer to a task; ``None`` if it is the answer."""
         for name in (*_WHAT_A_TASK_SAYS, "sources"):
             if getattr(self, name) != getattr(task, name):
-                return f"its {name} are not those of the task"
+                return f"its {name} differ from the task's"
         if any(output.tags != task.output_tags for output in self.outputs):
             return "its files have other tags"
         if len(self.outputs) > task.num_outputs:

@@ -15,7 +15,7 @@ from tests.support.repetition import examples
 from parquet_parts.concatenated_file import CannotGather, FileGatherer
 from parquet_parts.footer import Encoded, FileEnd, Footer
 from parquet_parts.page import has_values
-from parquet_parts.thrift import LIST, CorruptThrift, Fields, encoded_integer
+from parquet_parts.thrift import LIST, STRUCT, CorruptThrift, Fields, encoded_integer
 
 _SCHEMA = pa.schema(
     {
@@ -160,7 +160,7 @@ def test_a_file_with_an_encrypted_column_is_not_gathered() -> None:
     footer = Footer.from_end(content)
     chunks = list(footer.row_groups[0].chunks)
     encrypted = Fields.from_bytes(chunks[1].to_bytes(), {})
-    encrypted.put_struct(8, Fields())
+    encrypted[8] = (STRUCT, Fields())
     footer.row_groups[0].fields[1] = (LIST, [chunks[0], Encoded(encrypted.to_bytes()), *chunks[2:]])
     odd = content[: -8 - int.from_bytes(content[-8:-4], "little")] + footer.to_end()
 

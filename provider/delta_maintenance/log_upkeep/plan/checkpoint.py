@@ -78,7 +78,7 @@ def plan_checkpoint(tail: ReplayCost, interval: int) -> CheckpointPlan:
     since = (
         "and no checkpoint yet"
         if tail.checkpoint_version is None
-        else f"since the newest checkpoint, that of version {tail.checkpoint_version}"
+        else f"since the newest checkpoint (version {tail.checkpoint_version})"
     )
     if tail.commits >= interval:
         reasons.append(f"{tail.commits:,} commits {since}; {interval:,} are allowed")

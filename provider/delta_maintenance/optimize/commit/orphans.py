@@ -67,7 +67,10 @@ _MANIFEST = re.compile(
 
 
 def forget_old_manifests(table: Table, now_ms: int) -> int:
-    """Delete old manifests and row maps; return how many files there were.
+    """Delete manifests and row maps that are older than thirty days; return how many files there were.
+
+    A run that fails for good leaves the files that its bins would have committed. VACUUM deletes those files once no manifest names
+    them. The age of a manifest never decides whether it may be used; its content does.
 
     :raises StorageError: the store failed.
     :raises ClockAhead: by the store's clock they may be younger; nothing was deleted.

@@ -82,7 +82,7 @@ class _Candidates(Struct, frozen=True):
             paths[name] = path
         if len(found) > MAX_COLUMNS:
             raise InvalidRequest(
-                f"The queries filter by {len(found)} columns, and at most {MAX_COLUMNS} can be compared. Name those of the most "
+                f"The queries filter by {len(found)} columns, and at most {MAX_COLUMNS} can be compared. Name the columns of the most "
                 "frequent queries."
             )
         numbers = {path: number for number, path in enumerate(found)}

@@ -95,7 +95,11 @@ _OF_COLUMN_MAPPING = "delta.columnMapping."
 
 
 def spark_metadata(stored: StructType) -> dict[str, str]:
-    """Return the metadata of a data file.
+    """Return the key-value metadata that Spark writes into the footers of its data files: a schema and a version.
+
+    The schema has current types, physical names, and everything nullable. The version does not name the writer, which ``created_by``
+    does. It tells Spark that dates and times are of the proleptic Gregorian calendar. Without it, Spark 3 refuses dates before 1582
+    and times before 1900.
 
     :param stored: the file's columns.
     """

@@ -41,6 +41,10 @@ class NotRemappable(ValueError):
 class SourceRows(Struct, frozen=True):
     """The rows of a source file.
 
+    Without a layout, the live rows of a bin follow each other in its outputs in the order of its sources and of the rows in them. Row
+    ``i`` of a source whose deletion vector hid ``D`` when it was read is therefore row ``start + i - |{d in D: d < i}|`` of the
+    outputs taken together, ``start`` being the number of live rows of the sources before it.
+
     :param rows: the number of its rows, deleted ones included.
     :param read: the rows that were deleted when the task read the file.
     :param now: the rows that are deleted now; ``None``: the whole file was removed.

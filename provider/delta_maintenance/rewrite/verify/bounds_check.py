@@ -84,6 +84,9 @@ def all_leaves(
 def leaf_slots(array: pa.Array, rows: Rows, empty: Rows) -> Iterator[tuple[pa.Array, Rows, Rows]]:
     """Yield for each leaf its values, their rows, and the rows of its null slots.
 
+    A leaf of a list or a map has a *slot* for each item, and a null slot for each row, struct or list without items: the format counts
+    these as nulls.
+
     :param rows: the row of each item of the array.
     :param empty: the rows of surrounding lists without items.
     """
