@@ -1,13 +1,19 @@
-"""Google Cloud Storage: fake-gcs-server, which judges a precondition and creates the object under one lock."""
+"""Google Cloud Storage: fake-gcs-server, which judges a precondition and creates the object under one lock.
+
+It serves the JSON API; :mod:`~tests.support.servers.gcs_xml_api` in front of it serves the XML API as well.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 from tests.support.servers.process import running
 from tests.support.servers.program import GoProgram
@@ -24,26 +30,30 @@ class GcsServer:
         """Options for `open_storage`, `Table` and the command line."""
         return {"token": "anon", "endpoint_url": self.endpoint, "project": "tests"}
 
-    def file_system(self) -> Any:
-        """Opens a `gcsfs.GCSFileSystem`, which reaches the objects without the storage under test."""
-        import gcsfs
-
-        return gcsfs.GCSFileSystem(**self.storage_options, skip_instance_cache=True, use_listings_cache=False)
-
     def keys(self, bucket: str) -> list[str]:
-        """Lists a bucket over HTTP: gcsfs would first ask a service that the emulator does not have."""
-        found = self.file_system().call("GET", "b/{}/o", bucket, json_out=True)
-        return [item["name"] for item in found.get("items", ())]
+        found = self._call("GET", f"b/{bucket}/o")
+        return [item["name"] for item in found.get("items") or ()]
 
     def make_bucket(self) -> str:
         """Creates a bucket and returns its name."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
-        self.file_system().call("POST", "b/", json={"name": name}, project="tests")
+        self._call("POST", "b?project=tests", {"name": name})
         return name
+
+    def _call(self, method: str, path: str, value: Any = None) -> Any:
+        """Sends a request of the JSON API."""
+        body = None if value is None else json.dumps(value).encode()
+        request = Request(f"{self.endpoint}/storage/v1/{path}", body, method=method)
+        with urlopen(request) as response:
+            return json.load(response)
 
 
 @contextmanager
 def running_fake_gcs(program: list[str], directory: Path) -> Iterator[GcsServer]:
     command = [*program, "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-log-level", "warn"]
     with running(lambda port: [*command, "-port", str(port)], directory) as port:
-        yield GcsServer(f"http://127.0.0.1:{port}")
+        front = [sys.executable, str(Path(__file__).with_name("gcs_xml_api.py"))]
+        xml_api = directory / "xml-api"
+        xml_api.mkdir()
+        with running(lambda own: [*front, str(own), f"127.0.0.1:{port}"], xml_api) as own:
+            yield GcsServer(f"http://127.0.0.1:{own}")
