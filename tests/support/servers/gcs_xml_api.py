@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
@@ -26,14 +25,8 @@ from xml.sax.saxutils import escape
 _JSON_API = ("storage/", "upload/", "download/", "batch/", "_internal/")
 _MOST_KEYS = 1000
 _LEAST_PART_BYTES = 5 << 20
-#: Headers of an object, and their names in the JSON API.
-_ATTRIBUTES = {
-    "content-type": "contentType",
-    "content-encoding": "contentEncoding",
-    "content-disposition": "contentDisposition",
-    "content-language": "contentLanguage",
-    "cache-control": "cacheControl",
-}
+#: Headers of a request that describe the object, beside those of its metadata.
+_ATTRIBUTES = ("content-type", "content-disposition", "content-language", "cache-control")
 _METADATA = "x-goog-meta-"
 _MESSAGES = {
     "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum object size."),
@@ -205,26 +198,24 @@ class Handler(BaseHTTPRequestHandler):
         return Response(200, *_xml(f"<ListBucketResult>{''.join(parts)}</ListBucketResult>"))
 
     def _put(self, bucket: str, key: str, headers: Mapping[str, str], content: bytes) -> Response:
-        """Create an object by one upload of the JSON API, which judges the precondition."""
-        described: dict[str, Any] = {"name": key}
-        described |= {member: headers[name] for name, member in _ATTRIBUTES.items() if name in headers}
-        described["metadata"] = {
-            name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)
-        }
-        boundary, content_type = uuid.uuid4().hex, headers.get("content-type", "application/octet-stream")
-        body = b"".join(
-            (
-                f"--{boundary}\r\nContent-Type: application/json\r\n\r\n{json.dumps(described)}\r\n".encode(),
-                # The server behind takes the type from here.
-                f"--{boundary}\r\nContent-Type: {content_type}\r\n\r\n".encode(),
-                content,
-                f"\r\n--{boundary}--\r\n".encode(),
-            )
-        )
+        """Create an object by one upload of the JSON API, which judges the precondition.
+
+        :param headers: the headers that describe the object.
+        """
+        asked = {"uploadType": "media", "name": key}
         condition = self.headers.get("x-goog-if-generation-match")
-        match = f"&ifGenerationMatch={condition}" if condition is not None else ""
-        path = f"/upload/storage/v1/{_path(bucket)}/o?uploadType=multipart{match}"
-        done = self._ask("POST", path, body, {"Content-Type": f"multipart/related; boundary={boundary}"})
+        if condition is not None:
+            asked["ifGenerationMatch"] = condition
+        if "content-encoding" in headers:
+            asked["contentEncoding"] = headers["content-encoding"]
+        described = {
+            name: value
+            for name, value in headers.items()
+            if name in _ATTRIBUTES or name.startswith(_METADATA)
+        }
+        done = self._ask(
+            "POST", f"/upload/storage/v1/{_path(bucket)}/o?{urlencode(asked)}", content, described
+        )
         if done.status == 412:
             raise XmlApiError("PreconditionFailed")
         self._require(done, bucket)
