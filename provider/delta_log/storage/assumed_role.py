@@ -9,7 +9,7 @@ credentials of the other options (``key``, ``secret``, ``token``, ``profile``), 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,57 +139,19 @@ class AssumedRole:
         return should, max(1, should * 2 // 3)
 
 
-def with_session(storage_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of s3fs, in which a session takes the place of ``assume_role`` and what the role is assumed with.
-
-    :raises InvalidRequest: the option is wrong, or a package is missing.
-    """
-    options = dict(storage_options)
-    given = options.pop("assume_role", None)
-    if given is None:
-        return options
-    role = AssumedRole.from_mapping(given)
-    if options.get("anon"):
-        raise InvalidRequest('The storage options have "anon" and "assume_role". Leave one of them out.')
-    options["session"] = _async_session(role, dict(options))
-    for name in ("key", "secret", "token", "profile"):
-        options.pop(name, None)
-    return options
-
-
-def _async_session(role: AssumedRole, options: Mapping[str, Any]) -> Any:
-    try:
-        from aiobotocore.config import AioConfig  # type: ignore[import-untyped]
-        from aiobotocore.credentials import (  # type: ignore[import-untyped]
-            AioDeferredRefreshableCredentials,
-        )
-        from aiobotocore.session import AioSession  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise _missing(error) from error
-
-    async def renew() -> dict[str, Any]:
-        async def ask() -> Mapping[str, Any]:
-            source = AioSession(profile=options.get("profile"))
-            async with source.create_client("sts", **_client(role, options, AioConfig)) as client:
-                answer: Mapping[str, Any] = await getattr(client, role.operation)(**role.request())
-            return answer
-
-        return await _metadata_of(role, ask)
-
-    session = AioSession()
-    session._credentials = _timed(AioDeferredRefreshableCredentials(renew, "assume-role"), role)
-    return session
-
-
 def renewing_session(given: Any, options: Mapping[str, Any]) -> Any:
     """Return a session of botocore with the credentials of a role.
 
     :param given: the value of ``assume_role``.
     :param options: options of the store, with which the role is assumed.
+    :raises InvalidRequest: the option is wrong, or a package is missing.
     """
     try:
         from botocore.config import Config  # type: ignore[import-untyped]
-        from botocore.credentials import DeferredRefreshableCredentials  # type: ignore[import-untyped]
+        from botocore.credentials import (  # type: ignore[import-untyped]
+            CredentialProvider,
+            RefreshableCredentials,
+        )
         from botocore.session import Session  # type: ignore[import-untyped]
     except ImportError as error:
         raise _missing(error) from error
@@ -203,16 +165,20 @@ def renewing_session(given: Any, options: Mapping[str, Any]) -> Any:
         except Exception as error:
             raise _failure(role, error) from error
 
+    class RoleProvider(CredentialProvider):  # type: ignore[misc]
+        METHOD = "assume-role"
+
+        def load(self) -> Any:
+            # botocore's own times suit sessions of an hour, and renew shorter ones at each request.
+            should_seconds, must_seconds = role.renewal_seconds
+            return RefreshableCredentials.create_from_metadata(
+                renew(), renew, self.METHOD, advisory_timeout=should_seconds, mandatory_timeout=must_seconds
+            )
+
+    _tell_in_one_line()
     session = Session()
-    session._credentials = _timed(DeferredRefreshableCredentials(renew, "assume-role"), role)
+    session.get_component("credential_provider").providers.insert(0, RoleProvider())
     return session
-
-
-async def _metadata_of(role: AssumedRole, ask: Callable[[], Awaitable[Mapping[str, Any]]]) -> dict[str, Any]:
-    try:
-        return _metadata(await ask())
-    except Exception as error:
-        raise _failure(role, error) from error
 
 
 def _metadata(answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,14 +203,10 @@ class _InOneLine(logging.Filter):
         return True
 
 
-def _timed(credentials: Any, role: AssumedRole) -> Any:
-    """Set when credentials are renewed: botocore's own times suit sessions of an hour, and renew shorter ones at each request."""
-    for name in ("aiobotocore.credentials", "botocore.credentials"):
-        logger = logging.getLogger(name)
-        if not any(isinstance(known, _InOneLine) for known in logger.filters):
-            logger.addFilter(_InOneLine())
-    credentials._advisory_refresh_timeout, credentials._mandatory_refresh_timeout = role.renewal_seconds
-    return credentials
+def _tell_in_one_line() -> None:
+    logger = logging.getLogger("botocore.credentials")
+    if not any(isinstance(known, _InOneLine) for known in logger.filters):
+        logger.addFilter(_InOneLine())
 
 
 def _client(role: AssumedRole, options: Mapping[str, Any], config_class: Any) -> dict[str, Any]:

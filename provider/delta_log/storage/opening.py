@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from delta_log.errors import InvalidRequest
-from delta_log.storage.schemes import S3, kind_of, opened_kind, scheme_of, store_of
+from delta_log.storage.schemes import S3, StoreKind, kind_of, opened_kind, scheme_of, store_of
 from delta_log.storage.storage import Storage
 from delta_log.storage.table_uri import is_name, local_path, one_spelling, require_no_credentials
 
@@ -26,7 +26,8 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
     """Open the store of a table.
 
     :param table_uri: a local path, ``file://…`` or any URI that fsspec knows (``s3://``, ``gs://``, ``abfs://`` …).
-    :param storage_options: options that are passed to the fsspec file system, except ``lock``, which belongs to this package.
+    :param storage_options: options of the store, as docs/reference/stores.md lists them; for any other scheme, options of the fsspec
+        file system.
     :raises InvalidRequest: no store has this scheme, its package is missing, or the address carries credentials.
     """
     require_no_credentials(table_uri)
@@ -53,9 +54,21 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
         from delta_log.storage.remote import RemoteStorage
 
         return RemoteStorage(table_uri, options)
-    module, name = kind.implementation
-    storage: Storage = getattr(import_module(module), name)(table_uri, options)
+    storage: Storage = _implementation(kind, table_uri)(table_uri, options)
     return storage
+
+
+def _implementation(kind: StoreKind, table_uri: str) -> Any:
+    """
+    :raises InvalidRequest: a package is missing.
+    """
+    module, name = kind.implementation
+    try:
+        return getattr(import_module(module), name)
+    except ImportError as error:
+        raise InvalidRequest(
+            f"{table_uri} needs a package that is not installed ({error}). Install airflow-provider-delta[{kind.extra}]."
+        ) from error
 
 
 def _with_plain_scheme(address: str) -> str:
@@ -89,11 +102,10 @@ def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Sto
         )
     from delta_log.storage.lock.dynamodb_lock import DynamoDBLock, LockOptions
     from delta_log.storage.lock.locked import LockedStorage
-    from delta_log.storage.objects.s3 import S3Storage
 
     asked = LockOptions.from_mapping(lock, options)
     return LockedStorage(
-        S3Storage(table_uri, options), DynamoDBLock(table_uri, asked), conditional_put=asked.conditional_put
+        _implementation(S3, table_uri)(table_uri, options), DynamoDBLock(table_uri, asked), conditional_put=asked.conditional_put
     )
 
 
@@ -123,8 +135,9 @@ class StoragePool:
             if known is None:
                 known = self._opened[store] = open_storage(table_uri, self._options)
                 return known
-        from delta_log.storage.remote import RemoteStorage
+        if opened_kind(scheme_of(table_uri)) is None:
+            return open_storage(table_uri, self._options)
+        from delta_log.storage.objects.object_store import ObjectStorage
 
-        if isinstance(known, RemoteStorage):
-            return known.beside(table_uri)
-        return open_storage(table_uri, self._options)
+        assert isinstance(known, ObjectStorage)
+        return known.beside(table_uri)

@@ -50,6 +50,15 @@ class FileInfo(Struct, frozen=True):
     modification_time_ms: int
     tag: str | None = None
 
+    @classmethod
+    def of(cls, key: str, size: int, modified_seconds: float, tag: str | None = None) -> FileInfo:
+        """
+        :param modified_seconds: time of the last change, in seconds since the epoch.
+        :param tag: tag as the store gives it; some listings leave out its quotation marks.
+        """
+        name, time_ms = key.rpartition("/")[2], int(modified_seconds * 1000)
+        return cls(key, name, size, time_ms, tag.strip('"') if tag else None)
+
     def is_same_content(self, other: FileInfo) -> bool:
         """Whether both describe the same content, as far as size, time and tag show.
 
@@ -82,6 +91,15 @@ class TreePage(Struct, frozen=True):
     directories: Mapping[str, int] = field(default_factory=dict)
     others: Sequence[str] = ()
     runs: Mapping[str, int] | None = None
+
+    @classmethod
+    def of_files(cls, files: Sequence[FileInfo], others: Sequence[str] = ()) -> TreePage:
+        return cls(
+            [info.key for info in files],
+            [info.size for info in files],
+            [info.modification_time_ms for info in files],
+            others=others,
+        )
 
     def names(self) -> list[str]:
         """Return ``keys`` as a list of texts."""
@@ -146,12 +164,6 @@ class Storage(ABC):
     @abstractmethod
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """Read bytes from ``start`` on, at most ``length``, up to the end of the file."""
-
-    def expect_copies(self, file: IO[bytes]) -> None:
-        """Prepare a new file for long ranges of other files (:meth:`read_into`), before anything is written to it.
-
-        :param file: file from :meth:`open_write` of this storage.
-        """
 
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
         """Append bytes of a file to a new one, in little memory and by the shortest way that the store has.

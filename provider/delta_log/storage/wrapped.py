@@ -28,9 +28,6 @@ class WrappedStorage(Storage):
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
         return self._inner.read_many(keys)
 
-    def expect_copies(self, file: IO[bytes]) -> None:
-        self._inner.expect_copies(file)
-
     def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
         return self._inner.read_into(file, key, start, length)
 

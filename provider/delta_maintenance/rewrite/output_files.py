@@ -132,7 +132,7 @@ def _write_file(
     """Put parts behind each other in a new file."""
     stats = NewFileStats(context.settings.new_stats, context.live.schema)
     read, bytes_copied = RowHash(), 0
-    with _new_file(context, sources, key) as file:
+    with context.storage.open_write(key) as file:
         target = AssembledFile(file, None if context.copied_files is None else context.copied_files.like)
         for work, part in parts:
             part.append_to(target)
@@ -143,14 +143,6 @@ def _write_file(
         target.finish({**spark_metadata(context.live.columns), **own_notes(context.settings.codec)})
     described = getattr(file, "described", None)
     return _Written(key, read, bytes_copied, target.size_bytes, stats.finish(), described)
-
-
-@contextlib.contextmanager
-def _new_file(context: BinContext, sources: Sources, key: str) -> Iterator[IO[bytes]]:
-    with context.storage.open_write(key) as file:
-        if context.copied_files is not None and any(map(sources.asks_footer_first, context.task.sources)):
-            context.storage.expect_copies(file)
-        yield file
 
 
 def _encoded_or_scanned(context: BinContext, work: PartWork, *, hashes_rows: bool) -> _Result:

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from delta_log.storage.storage import ODD_KEY, EnterDirectories, FileInfo, KeySpan, TreePage
+from delta_log.storage.storage import EnterDirectories, FileInfo, KeySpan, TreePage
 
 #: At most this many levels are listed directory by directory.
 MAX_SHALLOW_LEVELS = 6
@@ -29,14 +29,14 @@ _Item = TypeVar("_Item")
 
 
 class SpanPage(Struct, frozen=True):
-    """One answer of a store: files, directories (keys without a final slash), and the name of the next page."""
+    """A part of a span: files, and directories (keys without a final slash)."""
 
     files: Sequence[FileInfo]
     directories: Sequence[str]
-    following: str | None
 
 
-ListSpan = Callable[[KeySpan, "str | None"], SpanPage]
+#: Yields the pages of a span, in the order of their keys.
+ListSpan = Callable[[KeySpan], Iterator[SpanPage]]
 
 
 def list_object_tree(
@@ -44,7 +44,7 @@ def list_object_tree(
 ) -> Iterator[TreePage]:
     """Yield the pages of a whole tree.
 
-    :param list_span: function that returns one page of a span; called from several threads.
+    :param list_span: function that yields the pages of a span; called from several threads.
     :param has_ranges: whether the store can start and end a listing at a key; otherwise a span is one directory.
     """
     with ThreadPoolExecutor(lanes) as pool:
@@ -91,32 +91,15 @@ class _Below(Struct, frozen=True):
 def _shallow(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage | _Below]:
     """List one directory, or a part of it: yield its files, and last the directories in it."""
     directories: list[str] = []
-    following = None
-    while True:
-        page = list_span(span, following)
-        yield _tree_page(page.files)
+    for page in list_span(span):
+        yield TreePage.of_files(page.files)
         directories += page.directories
-        following = page.following
-        if following is None or (span.end is not None and directories and f"{directories[-1]}/" >= span.end):
-            break
-    if span.end is not None:
-        directories = [name for name in directories if f"{name}/" < span.end]
-    # A page may begin with the directory that ended the one before.
-    directories = list(dict.fromkeys(directories))
-    odd = [name for name in directories if ODD_KEY.search(name)]
-    if odd:
-        yield TreePage(others=odd)
-    yield _Below(span.prefix.rstrip("/"), [name for name in directories if not ODD_KEY.search(name)])
+    yield _Below(span.prefix.rstrip("/"), directories)
 
 
 def _deep(list_span: ListSpan, span: KeySpan) -> Iterator[TreePage]:
-    following = None
-    while True:
-        page = list_span(span, following)
-        yield _tree_page(_below(page.files, span))
-        following = page.following
-        if following is None:
-            return
+    for page in list_span(span):
+        yield TreePage.of_files(_below(page.files, span))
 
 
 def span_of(directory: str, *, deep: bool = False) -> KeySpan:
@@ -202,16 +185,3 @@ def _below(files: Sequence[FileInfo], span: KeySpan) -> list[FileInfo]:
         return list(files)
     at = len(span.prefix)
     return [info for info in files if "/" in info.key[at:]]
-
-
-def _tree_page(files: Sequence[FileInfo]) -> TreePage:
-    odd = [info.key for info in files if ODD_KEY.search(info.key)]
-    if odd:
-        files = [info for info in files if not ODD_KEY.search(info.key)]
-    return TreePage(
-        [info.key for info in files],
-        [info.size for info in files],
-        [info.modification_time_ms for info in files],
-        # An object whose name ends with a slash stands for a directory.
-        others=[key for key in odd if not key.endswith("/")],
-    )

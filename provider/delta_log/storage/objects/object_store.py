@@ -1,82 +1,77 @@
-"""The base of the object stores that can be written to: conditional puts, and uploads in parts.
+"""The storage of tables in object stores: S3, Google Cloud Storage and Azure Storage, through obstore.
 
 Each store decides by itself whether it creates an object (RFC 9110, ``If-None-Match: *``, or the like). This module makes the
-answer unambiguous. Clients repeat a request whose answer was lost, and the store refuses the repetition because of the first
-attempt. So every conditional put carries a token in the object's metadata. A refusal counts only if the object that is there
+answer unambiguous. A request whose answer was lost is repeated, by the client or here, and the store refuses the repetition because of
+the first attempt. So every conditional put carries a token in the object's metadata. A refusal counts only if the object that is there
 carries another token.
 
-Large contents are uploaded in parts, which no reader sees until the upload is completed. A store may copy the bytes of another of
-its objects into a part by itself; then they do not pass this machine.
+A subclass knows the options of its store, and what a refusal means.
 """
 
 from __future__ import annotations
 
-import io
-import math
-import random
-import time
+import os
+import re
+import threading
 import uuid
-from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice, pairwise
-from typing import IO, Any
+from copy import copy
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
+import obstore
 import pyarrow as pa
 from msgspec import Struct
+from obstore.exceptions import AlreadyExistsError, BaseError, InvalidPathError, PreconditionError
 
-from delta_log.errors import DeltaLogError, StorageError
+from delta_log.arrow.prefetch import map_ordered
+from delta_log.errors import BucketNotFound, InvalidRequest, StorageError
+from delta_log.storage.objects.backoff import Backoff
+from delta_log.storage.objects.credential_source import CredentialSource
 from delta_log.storage.objects.object_listing import SpanPage, list_object_tree, list_span_tree
-from delta_log.storage.remote import RemoteStorage, file_info, opened
+from delta_log.storage.objects.object_writer import ObjectWriter
+from delta_log.storage.objects.store_answer import StoreAnswer
+from delta_log.storage.ranged_file import opened
 from delta_log.storage.storage import (
     READ_AHEAD_BYTES,
     EnterDirectories,
     FileInfo,
     KeySpan,
+    Storage,
     TreePage,
     require_key,
 )
+from delta_log.storage.table_uri import require_no_credentials
 
+if TYPE_CHECKING:
+    from obstore import GetOptions
 
-async def _sleep(seconds: float) -> None:
-    import asyncio  # where nothing is repeated, it is not loaded
+    from delta_log.storage.objects.traits import StoreTraits
 
-    await asyncio.sleep(seconds)
+_Result = TypeVar("_Result")
+#: Kinds of request, by the right that they need.
+Action: TypeAlias = Literal["list", "read", "write", "copy", "delete"]
 
-
-class Backoff(Struct, frozen=True):
-    """Waits twice as long after each attempt, at random between half of that time and all of it.
-
-    The random part keeps several writers from repeating their requests at the same moments.
-
-    :param first_seconds: the longest wait after the first attempt.
-    :param most_seconds: upper limit of each wait.
-    :param jitter: function that returns a random number in [0, 1).
-    :param sleep: a coroutine function that waits for so many seconds.
-    """
-
-    first_seconds: float
-    most_seconds: float = math.inf
-    jitter: Callable[[], float] = random.random
-    sleep: Callable[[float], Awaitable[None]] = _sleep
-
-    def seconds(self, attempt: int) -> float:
-        """Return the wait after an attempt; attempts are numbered from 0."""
-        return min(self.most_seconds, self.first_seconds * 2.0**attempt) * (1 + self.jitter()) / 2
-
-    async def wait(self, attempt: int) -> None:
-        """Wait after an attempt that failed."""
-        await self.sleep(self.seconds(attempt))
-
-
+#: obstore's errors for an answer of 409 and of 412.
+_CONDITION = (AlreadyExistsError, PreconditionError)
 #: Name of the token in an object's metadata: letters only, which every store and every proxy lets through.
 TOKEN = "deltaput"  # noqa: S105 - no secret
+#: How often a conditional put is tried that the store does not decide, and any request of which the answer is lost or is to wait.
 _MAX_CONFLICTS = 20
+_MAX_ATTEMPTS = 4
 _MAX_DELETED_AT_ONCE = 1000
-#: How long copies within the store are waited for before their upload is aborted.
-_SECONDS_TO_END = 10
+#: How long a request may take in all. The client has no limit for the silence of a server that also suits long bodies.
+SECONDS = 60
+_SECONDS_OF_LONG_REQUESTS = 900
+_LONG_REQUEST_BYTES = 16 << 20
+#: A directory is listed past so many directories in it; with more it is listed as a whole, which holds its files in memory.
+_MOST_PASSED_DIRECTORIES = 16
+#: No name in a directory begins with it, and all others come before it.
+_LAST_CHARACTER = "\U0010ffff"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_RANGE_NOT_SATISFIABLE = 416
 
 
 class CreationConflict(StorageError):
@@ -96,21 +91,11 @@ class ContentChanged(StorageError):
         super().__init__(f"{uri} was overwritten while it was read. Run again.", uri)
 
 
-class PlannedCopy(Struct, frozen=True):
-    """How a range of another object becomes parts of a new one.
+class Content(Struct, frozen=True):
+    """Bytes of an object.
 
-    :param fill_bytes: number of bytes to read and write, so that the part before the copied parts is large enough.
-    :param copied_bytes: number of bytes of each part that the store copies behind these bytes.
-    """
-
-    fill_bytes: int
-    copied_bytes: tuple[int, ...]
-
-
-class ObjectEnd(Struct, frozen=True):
-    """The last bytes of an object, its size, and its tag.
-
-    :param tag: text that tells this content from another content under the same key. ``None``: the store gave none.
+    :param size: size of the whole object in bytes.
+    :param tag: text that tells this content from another content under the same key.
     """
 
     data: bytes
@@ -118,467 +103,500 @@ class ObjectEnd(Struct, frozen=True):
     tag: str | None
 
 
-class Upload(ABC):
-    """An object that is written in parts and does not exist before it is completed.
+class Clients:
+    """The clients of one bucket in this process: one for short requests and one for long ones.
 
-    Its methods run in fsspec's thread.
+    :param connect: function that returns a client, given the seconds that a request may take.
     """
 
-    @abstractmethod
-    async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
-        """Upload a part. Parts are numbered from 0, and none is empty.
+    def __init__(self, connect: Callable[[int], Any]) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._by_seconds: dict[int, Any] = {}
 
-        All but the last have the same size, unless the store copies parts (:meth:`ObjectStorage.copied_part_bytes`).
+    def get(self, num_bytes: int) -> Any:
         """
-
-    async def copy_part(self, number: int, source: str, start: int, length: int) -> bool:
-        """Make a part of bytes of another object. ``False``: the store did not, and the caller reads the bytes.
-
-        Only stores with :meth:`ObjectStorage.copied_part_bytes` are asked to.
+        :param num_bytes: size of the content of a request.
+        :raises StorageError: this process was forked from one that used obstore.
         """
-        return False
-
-    @abstractmethod
-    async def complete(self) -> bool:
-        """Create the object. ``False``: the upload was conditional, and an object was there.
-
-        :raises CreationConflict: the store did not decide.
-        """
-
-    @abstractmethod
-    async def abort(self) -> None: ...
+        _require_own_process()
+        seconds = SECONDS if num_bytes <= _LONG_REQUEST_BYTES else _SECONDS_OF_LONG_REQUESTS
+        with self._lock:
+            if seconds not in self._by_seconds:
+                self._by_seconds[seconds] = self._connect(seconds)
+            return self._by_seconds[seconds]
 
 
-class Stream(ABC):
-    """An object that is written while its content comes, by a client that divides it into parts by itself.
+class ObjectStorage(Storage):
+    """A bucket or container. Any thread may use it.
 
-    The object does not exist before it is finished.
+    :param table_uri: address, in whose path no segment is empty, ``.`` or ``..``.
+    :param identity: words for who asks, for errors (:func:`~delta_log.storage.access_denied.identity_of`).
+    :raises InvalidRequest: the client cannot express the path.
     """
 
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Append bytes, and wait if the client has many that are not sent.
+    traits: ClassVar[StoreTraits]
 
-        :raises StorageError: the store failed.
-        """
-
-    @abstractmethod
-    def finish(self) -> None:
-        """
-        :raises StorageError: the store failed. There is no object then.
-        """
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Give the object up, if it is not finished."""
-
-
-class ObjectStorage(RemoteStorage):
-    """A store that can be read and written. Subclasses make its requests in coroutines, which run in fsspec's thread."""
-
-    #: Larger contents are put in parts.
-    multipart_bytes: int = 64 << 20
-    #: The size of a part. A file that is being written takes this much memory, ``parallel_parts + 3`` times.
+    #: A file that is being written takes this much memory, ``parallel_parts + 3`` times.
     part_bytes: int = 8 << 20
     parallel_parts: int = 3
-    #: The most keys in one page of a listing; ``None``: the store decides.
-    page_keys: int | None = None
     #: Before a creation is repeated that the store did not decide.
     after_conflict: Backoff = Backoff(0.02, 2.0)
-    #: Before content is asked for again whose connection broke.
-    after_broken_read: Backoff = Backoff(0.1, 2.0)
+    #: Before a request is repeated that the store put off, or whose answer was lost.
+    after_failure: Backoff = Backoff(0.5, 10.0)
+    max_conflicts: int = _MAX_CONFLICTS
+    max_attempts: int = _MAX_ATTEMPTS
+
+    def __init__(self, table_uri: str, identity: str) -> None:
+        self._identity = identity
+        #: ``None``: requests are not signed.
+        self._credentials: CredentialSource | None = None
+        self._locate(table_uri)
+        self._clients = Clients(self._connect)
+        self.has_key_ranges = self.traits.has_key_ranges
+
+    def _locate(self, table_uri: str) -> None:
+        self.uri = table_uri.rstrip("/")
+        self.bucket, _, path = self.uri.partition("://")[2].partition("/")
+        if path:
+            _require_expressible(path, self.uri)
+        self._prefix = f"{path}/" if path else ""
+
+    def beside(self, table_uri: str) -> ObjectStorage:
+        """Return the storage of another table through the same clients: same bucket or container, same options."""
+        require_no_credentials(table_uri)
+        twin = copy(self)
+        twin._locate(table_uri)
+        return twin
 
     @abstractmethod
-    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
-        """Read a range; ``length`` is not 0, and the result is empty if ``start`` is beyond the end.
+    def _connect(self, seconds: int) -> Any:
+        """Return a store of obstore.
+
+        :param seconds: how long a request may take in all.
+        :raises InvalidRequest: an option is wrong.
+        :raises StorageError: there are no credentials.
+        """
+
+    @abstractmethod
+    def _failure(self, answer: StoreAnswer, action: Action, key: str) -> StorageError:
+        """Return the error for a request that failed."""
+
+    @abstractmethod
+    def _no_bucket(self, uri: str) -> BucketNotFound: ...
+
+    def object_key(self, key: str) -> str:
+        """Return the key in the bucket for a key of this storage."""
+        return f"{self._prefix}{key}"
+
+    def _uri_of(self, key: str) -> str:
+        return f"{self.uri}/{key}" if key else self.uri
+
+    # -- requests ----------------------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        action: Action,
+        key: str,
+        request: Callable[..., _Result],
+        *arguments: Any,
+        num_bytes: int = 0,
+        is_conditional: bool = False,
+        repeats_lost: bool = False,
+        **options: Any,
+    ) -> _Result:
+        """Make a request, again where the store puts it off.
+
+        :param action: kind of the request, which decides what right it needs.
+        :param request: function of obstore; its first argument is a client.
+        :param num_bytes: size of the content.
+        :param is_conditional: ``True``: let obstore's errors for a condition that does not hold pass (:data:`_CONDITION`).
+        :param repeats_lost: ``True``: repeat it where the answer was lost, too.
+        :raises FileNotFoundError: there is no such object.
+        :raises StorageError: it failed.
+        """
+        client = self._clients.get(num_bytes)
+        attempt = 0
+        while True:
+            try:
+                return request(client, *arguments, **options)
+            except (BaseError, OSError, ValueError) as error:
+                if is_conditional and isinstance(error, _CONDITION):
+                    raise
+                self._wait_or_raise(error, action, key, attempt, repeats_lost=repeats_lost)
+            attempt += 1
+
+    def _wait_or_raise(
+        self, error: Exception, action: Action, key: str, attempt: int, *, repeats_lost: bool = False
+    ) -> None:
+        """Wait if the request is to be made again; otherwise raise what its failure means."""
+        if self._credentials is not None and self._credentials.error is not None:
+            raise self._credentials.error from error
+        answer = StoreAnswer.of(error)
+        if answer.code == self.traits.no_bucket:
+            raise self._no_bucket(self._uri_of(key)) from error
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(self._uri_of(key)) from error
+        if isinstance(error, InvalidPathError):
+            raise StorageError(
+                f"{self._uri_of(key)}: an object has a key that the client cannot express ({answer.said}). Rename or delete "
+                "the object with the tools of the store.",
+                self._uri_of(key),
+            ) from error
+        is_worth_it = answer.is_busy or (repeats_lost and answer.may_be_lost)
+        if not is_worth_it or attempt + 1 >= self.max_attempts:
+            raise self._failure(answer, action, key) from error
+        self.after_failure.wait(attempt)
+
+    # -- reading -----------------------------------------------------------------------------------------
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        if length == 0:  # HTTP has no empty range, and the object may be absent
+            return self._content(key, start, 1).data[:0]
+        return self._content(key, start, length).data
+
+    def _content(self, key: str, start: int, length: int | None, tag: str | None = None) -> Content:
+        """Read a range; the result is empty if ``start`` is beyond the end.
 
         :param tag: the content to read.
         :raises FileNotFoundError: there is no such object.
         :raises ContentChanged: the object has other content by now.
         """
+        options: GetOptions = {} if tag is None else {"if_match": tag}
+        if length is not None:
+            options["range"] = (start, start + length)
+        elif start:
+            options["range"] = {"offset": start}
+        return self._get(key, options, _LONG_REQUEST_BYTES + 1 if length is None else length)
 
-    @abstractmethod
-    async def _read_tail(self, key: str, length: int) -> ObjectEnd:
-        """Read the last bytes of an object, at most ``length``; by one request where the store has one.
+    def _end(self, key: str, length: int) -> Content:
+        """Read the last bytes of an object."""
+        if self.traits.has_suffix_ranges:
+            return self._get(key, {"range": {"suffix": length}}, length)
+        first = self._content(key, 0, length)
+        return first if first.size <= length else self._content(key, first.size - length, length, first.tag)
 
-        :raises FileNotFoundError: there is no such object.
-        """
+    def _get(self, key: str, options: GetOptions, num_bytes: int) -> Content:
+        if not is_expressible(key):
+            raise FileNotFoundError(self._uri_of(key))
 
-    @abstractmethod
-    async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
-        """Return the description of an object and its metadata; ``None``: there is none."""
+        def get(client: Any) -> Content:
+            answer = obstore.get(client, self.object_key(key), options=options)
+            return Content(bytes(answer.bytes()), answer.meta["size"], answer.meta["e_tag"])
 
-    @abstractmethod
-    async def _list_page(
-        self, directory: str, start_name: str, page: str | None
-    ) -> tuple[list[FileInfo], str | None]:
-        """List some files directly in a directory, in byte order; return them and the name of the next page.
-
-        They may include names before ``start_name``.
-        """
-
-    has_key_ranges = True
-
-    @abstractmethod
-    async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
-        """List one page of the keys of a span, with time and size; ``page`` is what the page before named."""
-
-    @abstractmethod
-    async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
-        """Put an object by one request. With a token it is conditional; ``False``: an object was there.
-
-        :raises CreationConflict: the store did not decide.
-        """
-
-    @abstractmethod
-    async def _begin_upload(self, key: str, token: str | None) -> Upload: ...
-
-    def _begin_stream(self, key: str) -> Stream | None:
-        """Begin a new object, unconditionally; ``None``: it has to be an upload in parts."""
-        return None
-
-    def _has_conditional_uploads(self) -> bool:
-        """Whether an upload in parts can be conditional; otherwise a conditional put is one request of any size."""
-        return True
-
-    def copied_part_bytes(self) -> tuple[int, int] | None:
-        """Return the least and the most bytes of a part that the store copies from another object; ``None``: it copies none.
-
-        Such a store takes parts of any size, but all except the last have at least the least bytes.
-        """
-        return None
-
-    async def _read_exactly(self, key: str, start: int, length: int) -> bytes:
-        """Read a range that the object must have.
-
-        :raises StorageError: it has not, or is gone.
-        """
         try:
-            data = await self._read(key, start, length)
-        except FileNotFoundError as error:
-            uri = self._uri_of(key)
-            raise StorageError(f"{uri} was deleted before it was copied. Run again.", uri) from error
-        if len(data) != length:
-            uri = self._uri_of(key)
-            raise StorageError(f"{uri} has become shorter while it was copied. Run again.", uri)
-        return data
+            return self._ask("read", key, get, num_bytes=num_bytes, is_conditional="if_match" in options)
+        except _CONDITION as error:
+            raise ContentChanged(self._uri_of(key)) from error
+        except StorageError as error:
+            answer = StoreAnswer.of(error.__cause__ or error)
+            # An empty object has no last bytes, and some servers say so in an answer that the client does not understand.
+            is_unclear = not answer.status and not answer.method and "range" in options
+            if answer.status == _RANGE_NOT_SATISFIABLE or (is_unclear and self._is_empty(key)):
+                return Content(b"", 0, None)
+            raise
 
-    async def _copy_object(self, source: str, target: str) -> None:
-        """Copy an object within the store.
+    def _is_empty(self, key: str) -> bool:
+        found = self.head(key)
+        return found is not None and not found.size
 
-        :raises FileNotFoundError: there is no such object.
+    def open_read(self, key: str) -> Any:
+        """Open an object by reading its end, which holds Parquet's footer; a small file is then read whole."""
+        end = self._end(key, READ_AHEAD_BYTES)
+        if len(end.data) == end.size:
+            return pa.BufferReader(end.data)
+        return opened(
+            lambda start, length: self._content(key, start, length, end.tag).data, end.size, end.data
+        )
+
+    def head(self, key: str) -> FileInfo | None:
+        found = self._head(key)
+        return None if found is None else found[0]
+
+    def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
+        """Return the description of an object and its metadata; ``None``: there is none, or it stands for a directory."""
+        if not is_expressible(key):
+            return None
+        try:
+            answer = self._ask("read", key, obstore.get, self.object_key(key), options={"head": True})
+        except FileNotFoundError:
+            return None
+        except StorageError as error:
+            if StoreAnswer.of(error.__cause__ or error).has_no_reason:
+                # Reading the object is refused for the same reason, and then the store says which.
+                with suppress(FileNotFoundError):
+                    self._content(key, 0, 1)
+            raise
+        metadata = answer.attributes
+        if str(metadata.get(self.traits.directory_mark, "")).lower() == "true":
+            return None
+        return self._info(answer.meta), metadata
+
+    def _info(self, found: Mapping[str, Any]) -> FileInfo:
+        key = found["path"][len(self._prefix) :]
+        return FileInfo.of(key, found["size"], found["last_modified"].timestamp(), found["e_tag"])
+
+    # -- listing -----------------------------------------------------------------------------------------
+
+    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
+        # A listing begins behind a key; the name without its last character is early enough.
+        for page in self._level(f"{directory}/" if directory else "", start_name[:-1]):
+            yield from (info for info in self._real(page.files) if info.name >= start_name)
+
+    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
+        return list_object_tree(self._span, enter, self.concurrency, has_ranges=self.has_key_ranges)
+
+    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
+        return list_span_tree(self._span, span, enter)
+
+    def _span(self, span: KeySpan) -> Iterator[SpanPage]:
+        """Yield the pages of a span."""
+        if span.deep:
+            pages: Iterator[SpanPage] = (SpanPage(page, ()) for page in self._pages(span.prefix, span.start))
+        else:
+            pages = self._level(span.prefix, span.start[len(span.prefix) :])
+        for page in pages:
+            files = self._real(page.files)
+            if span.end is None:
+                yield SpanPage(files, page.directories)
+                continue
+            kept = [info for info in files if info.key < span.end]
+            yield SpanPage(kept, [name for name in page.directories if f"{name}/" < span.end])
+            if page.files and page.files[-1].key >= span.end:
+                return
+
+    def _level(self, prefix: str, behind: str) -> Iterator[SpanPage]:
+        """Yield the files and directories directly below a prefix, in the order of their keys.
+
+        The client can list one level only as a whole. So a listing without levels passes by each directory, and what is behind many
+        directories is listed as a whole.
+
+        :param prefix: empty, or with a slash at its end.
+        :param behind: part of a key behind the prefix; what comes up to this key is left out.
         """
-        await self._fs._cp_file(self._path(source), self._path(target))
+        if self.has_key_ranges:
+            for _ in range(_MOST_PASSED_DIRECTORIES):
+                directory = None
+                for page in self._pages(prefix, f"{prefix}{behind}" if behind else ""):
+                    # Some servers begin anew behind a directory.
+                    later = [info for info in page if info.key[len(prefix) :] > behind]
+                    names = [info.key[len(prefix) :] for info in later]
+                    deep = next((number for number, name in enumerate(names) if "/" in name), None)
+                    if deep is not None:
+                        directory = names[deep].partition("/")[0]
+                    yield SpanPage(later[:deep], () if directory is None else (f"{prefix}{directory}",))
+                    if directory is not None:
+                        break
+                if directory is None:
+                    return
+                behind = f"{directory}/{_LAST_CHARACTER}"
+        yield self._whole_level(prefix, behind)
 
-    # The requests that are made most often. A store may make them in the thread that asks, without the other one.
+    def _whole_level(self, prefix: str, behind: str) -> SpanPage:
+        found = self._ask(
+            "list", prefix, obstore.list_with_delimiter, self.object_key(prefix).rstrip("/") or None)
+        files = [self._info(one) for one in found["objects"]]
+        directories = [name[len(self._prefix) :] for name in found["common_prefixes"]]
+        at = len(prefix)
+        return SpanPage(
+            sorted((info for info in files if info.name and info.key[at:] > behind), key=lambda info: info.key),
+            sorted(name for name in directories if f"{name[at:]}/" > behind),
+        )
 
-    def _read_now(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
-        return bytes(self._wait_for(self._read, key, start, length, tag))
+    def _pages(self, prefix: str, behind: str) -> Iterator[list[FileInfo]]:
+        """Yield all objects below a prefix, those in directories included, in pages.
 
-    def _read_tail_now(self, key: str, length: int) -> ObjectEnd:
-        tail: ObjectEnd = self._wait_for(self._read_tail, key, length)
-        return tail
+        :param behind: key; objects up to this one are left out.
+        """
+        last, attempt = behind, 0
+        while True:
+            client = self._clients.get(0)
+            try:
+                for page in obstore.list(
+                    client,
+                    self.object_key(prefix).rstrip("/") or None,
+                    offset=self.object_key(last) if last else None,
+                    chunk_size=self.traits.page_keys,
+                ):
+                    # The mark of the directory itself has lost its slash.
+                    found = [info for info in map(self._info, page) if info.key.startswith(prefix) and info.key]
+                    attempt = 0
+                    if found:
+                        last = found[-1].key
+                        yield found
+            except (BaseError, OSError, ValueError) as error:
+                self._wait_or_raise(error, "list", prefix, attempt)
+                attempt += 1
+            else:
+                return
 
-    def _head_now(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
-        found: tuple[FileInfo, Mapping[str, str]] | None = self._wait_for(self._head, key)
-        return found
+    def _real(self, files: Sequence[FileInfo]) -> Sequence[FileInfo]:
+        """Leave out the marks that some tools make for directories: empty objects, of whose keys the listing drops the slash."""
+        empty = [info.key for info in files if not info.size]
+        if not empty:
+            return files
+        marks = {
+            key for key, found in zip(empty, self.head_many(empty), strict=True) if found is None or found.size
+        }
+        return [info for info in files if info.size or info.key not in marks]
 
-    def _put_now(self, key: str, data: bytes, token: str | None) -> bool:
-        return bool(self._wait_for(self._put_object, key, data, token))
-
-    def _delete_now(self, keys: Sequence[str]) -> None:
-        self._wait_for(self._delete_objects, keys)
-
-    @abstractmethod
-    async def _delete_object(self, key: str) -> None:
-        """Delete an object; an absent one may raise :class:`FileNotFoundError`."""
+    # -- writing -----------------------------------------------------------------------------------------
 
     def require_writable(self) -> None:
         """Refuse nothing: the store decides by itself which writer creates an object."""
 
-    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
-        with self._errors(key, may_be_absent=True):
-            if length == 0:  # HTTP has no empty range, and the object may be absent
-                return self._read_now(key, start, 1)[:0]
-            return self._read_now(key, start, length)
+    def put(self, key: str, data: bytes) -> None:
+        _require_writable_key(key)
+        self._ask(
+            "write",
+            key,
+            obstore.put,
+            self.object_key(key),
+            data,
+            num_bytes=len(data),
+            repeats_lost=True,
+            use_multipart=False,
+            **self._put_options(),
+        )
 
-    def open_read(self, key: str) -> Any:
-        """Open an object by reading its end, which holds Parquet's footer; a small file is then read whole."""
-        with self._errors(key, may_be_absent=True):
-            tail = self._read_tail_now(key, READ_AHEAD_BYTES)
-        if len(tail.data) == tail.size:
-            return pa.BufferReader(tail.data)
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        _require_writable_key(key)
+        token = uuid.uuid4().hex
+        for attempt in range(self.max_conflicts):
+            try:
+                self._ask(
+                    "write",
+                    key,
+                    obstore.put,
+                    self.object_key(key),
+                    data,
+                    num_bytes=len(data),
+                    repeats_lost=True,
+                    use_multipart=False,
+                    is_conditional=True,
+                    mode="create",
+                    **self._put_options({TOKEN: token}),
+                )
+            except _CONDITION as error:
+                answer = StoreAnswer.of(error)
+                if not answer.code or answer.code != self.traits.undecided:
+                    found = self._head(key)
+                    return found is not None and found[1].get(TOKEN) == token
+                last = error
+            else:
+                return True
+            self.after_conflict.wait(attempt)
+        raise CreationConflict(self._uri_of(key)) from last
 
-        def read(start: int, length: int) -> bytes:
-            with self._errors(key, may_be_absent=True):
-                return self._read_now(key, start, length, tail.tag)
+    def _put_options(self, metadata: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return what every request that creates an object carries."""
+        return {"attributes": dict(metadata)} if metadata else {}
 
-        return opened(read, tail.size, tail.data)
+    @contextmanager
+    def open_write(self, key: str) -> Iterator[Any]:
+        _require_writable_key(key)
+        with ObjectWriter(self, key, self.part_bytes) as file:
+            yield file
+            file.finish()
 
-    def head(self, key: str) -> FileInfo | None:
-        with self._errors(key):
-            found = self._head_now(key)
-        return found[0] if found is not None else None
+    def put_parts(self, key: str, content: Iterator[bytes]) -> None:
+        """Write an object in parts while its content comes. An exception of the content gives the object up.
 
-    def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
-        page: str | None = None
-        while True:
-            with self._errors(directory):
-                found, page = self._wait_for(self._list_page, directory, start_name, page)
-            yield from (info for info in found if info.name and info.name >= start_name)
-            if page is None:
-                return
+        The parts become visible at once, when the last one has arrived. The client repeats each request that fails.
 
-    def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        return list_object_tree(self._span_page, enter, self.concurrency, has_ranges=self.has_key_ranges)
-
-    def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
-        return list_span_tree(self._span_page, span, enter)
-
-    def _span_page(self, span: KeySpan, page: str | None) -> SpanPage:
-        with self._errors(span.prefix):
-            found: SpanPage = self._wait_for(self._list_span, span, page)
-        return found
+        :raises StorageError: it failed. The store may have completed the object nevertheless.
+        """
+        client = self._clients.get(_LONG_REQUEST_BYTES + 1)
+        try:
+            obstore.put(
+                client,
+                self.object_key(key),
+                content,
+                use_multipart=True,
+                chunk_size=self.part_bytes,
+                max_concurrency=self.parallel_parts,
+                **self._put_options(),
+            )
+        except (BaseError, OSError, ValueError) as error:
+            self._wait_or_raise(error, "write", key, self.max_attempts)
 
     def copy(self, source: str, target: str) -> bool:
         require_key(target)
+        found = self.head(source)
+        if found is None:
+            return False
+        if found.size > self.traits.most_copied_bytes:
+            with self.open_write(target) as file:
+                self.read_into(file, source, 0, found.size)
+            return True
         try:
-            with self._errors(source, may_be_absent=True):
-                self._wait_for(self._copy_object, source, target)
+            self._ask(
+                "copy",
+                source,
+                obstore.copy,
+                self.object_key(source),
+                self.object_key(target),
+                num_bytes=found.size,
+                repeats_lost=True,
+            )
         except FileNotFoundError:
             return False
         return True
 
-    def expect_copies(self, file: IO[bytes]) -> None:
-        target: Any = file
-        if isinstance(target, PartWriter):
-            target.may_stream = False
-
-    def read_into(self, file: IO[bytes], key: str, start: int, length: int) -> int:
-        """Append bytes of an object to a new one. Where the store copies parts, long ranges do not pass this machine.
-
-        :raises StorageError: a long range is not in the object, or the object is gone. A later call for the new object may
-            raise this, too.
-        """
-        target: Any = file
-        parts = (
-            target.plan_copy(length) if isinstance(target, PartWriter) and target.storage is self else None
-        )
-        if parts is None:
-            return super().read_into(file, key, start, length)
-        done = super().read_into(file, key, start, parts.fill_bytes) if parts.fill_bytes else 0
-        if done == parts.fill_bytes:
-            for part_bytes in parts.copied_bytes:
-                target.copy_part(key, start + done, part_bytes)
-                done += part_bytes
-        return done
-
-    def put(self, key: str, data: bytes) -> None:
-        self._create(key, data, None)
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        token = uuid.uuid4().hex
-        if self._create(key, data, token):
-            return True
-        with self._errors(key):
-            found = self._head_now(key)
-        return found is not None and found[1].get(TOKEN) == token
-
-    @contextmanager
-    def open_write(self, key: str) -> Iterator[Any]:
-        require_key(key)
-        with PartWriter(self, key) as file:
-            yield file
-            file.finish()
+    # -- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, keys: Iterable[str]) -> None:
         remaining = iter(keys)
         while chunk := list(islice(remaining, _MAX_DELETED_AT_ONCE)):
             for key in chunk:
-                require_key(key)
-            with self._errors(chunk[0]):
-                self._delete_now(chunk)
-
-    async def _delete_objects(self, keys: Sequence[str]) -> None:
-        """Delete at most a thousand objects; raise the first failure after all were tried."""
-        import asyncio  # as below: where no request needs it, it is not loaded
-
-        requests = asyncio.Semaphore(self.concurrency)
-
-        async def delete(key: str) -> None:
-            async with requests:
-                with self._errors(key), suppress(FileNotFoundError):
-                    await self._delete_object(key)
-
-        outcomes = await asyncio.gather(*map(delete, keys), return_exceptions=True)
-        for outcome in outcomes:
-            if outcome is not None:
-                raise outcome
-
-    def _create(self, key: str, data: bytes, token: str | None) -> bool:
-        require_key(key)
-        whole = len(data) <= self.multipart_bytes or (
-            token is not None and not self._has_conditional_uploads()
-        )
-        with self._errors(key):
-            for attempt in range(_MAX_CONFLICTS):
-                try:
-                    if whole:
-                        return self._put_now(key, data, token)
-                    with PartWriter(self, key, token) as file:
-                        # A failed stream is taken for a success if an object of this length is there.
-                        file.may_stream = False
-                        file.write(data)
-                        return file.finish()
-                except CreationConflict as conflict:
-                    last = conflict
-                    self._wait_for(self.after_conflict.wait, attempt)
-            raise last
-
-
-class PartWriter(io.RawIOBase):
-    """A binary file that becomes an object when it is finished; if its block is left before, no object is created.
-
-    :ivar may_stream: ``True`` if no long ranges of other objects are expected; only an upload in parts can take them from the store.
-    :ivar described: the object, if one request wrote all of it. Its time comes from this machine's clock.
-    """
-
-    def __init__(self, storage: ObjectStorage, key: str, token: str | None = None) -> None:
-        super().__init__()
-        self.storage, self._key, self._token = storage, key, token
-        self._buffer = bytearray()
-        self._upload: Upload | None = None
-        self._stream: Stream | None = None
-        self.described: FileInfo | None = None
-        self.may_stream = token is None
-        self._sent: deque[Future[None]] = deque()
-        self._copies: deque[Future[None]] = deque(maxlen=storage.parallel_parts)
-        self._num_parts = self._position = 0
-        self._finished = False
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        size = self.storage.part_bytes
-        for start in range(0, len(view), size):
-            self._buffer += view[start : start + size]
-            # The last part must not be empty, so a full one waits for what follows it.
-            if len(self._buffer) > size:
-                self._send(size, last=False)
-        self._position += len(view)
-        return len(view)
-
-    def plan_copy(self, length: int) -> PlannedCopy | None:
-        """Divide a range of another object into parts. ``None``: the store copies none, or the range is too short."""
-        limits = self.storage.copied_part_bytes()
-        if limits is None or self._stream is not None:
-            return None
-        least, most = limits
-        fill = max(0, least - len(self._buffer)) if self._buffer else 0
-        copied = length - fill
-        if copied < least:
-            return None
-        self.may_stream = False
-        parts = -(-copied // most)
-        ends = [copied * number // parts for number in range(parts + 1)]
-        return PlannedCopy(fill, tuple(end - start for start, end in pairwise(ends)))
-
-    def copy_part(self, key: str, start: int, length: int) -> None:
-        """Append bytes of another object, as one part. The store copies them, or they are read where it refuses.
-
-        :raises StorageError: the object does not have these bytes any more. A later call may raise this, and :meth:`finish`.
-        """
-        if self._buffer:
-            self._send(len(self._buffer), last=False)
-        upload = self._begun()
-
-        async def copied(number: int) -> None:
-            with self.storage._errors(key):
-                if not await upload.copy_part(number, key, start, length):
-                    data = await self.storage._read_exactly(key, start, length)
-                    await upload.put_part(number, data, last=False)
-
-        self._copies.append(self._start(copied(self._num_parts)))
-        self._num_parts += 1
-        self._position += length
-
-    def finish(self) -> bool:
-        """Create the object. ``False``: the write was conditional, and an object was there.
-
-        :raises CreationConflict: the store did not decide.
-        """
-        if self._buffer and (self._upload is not None or self._stream is not None):
-            self._send(len(self._buffer), last=True)
-        while self._sent:
-            self._sent.popleft().result()
-        with self.storage._errors(self._key):
-            if self._stream is not None:
-                self._stream.finish()
-                created = True
-            elif self._upload is None:
-                created = self.storage._put_now(self._key, bytes(self._buffer), self._token)
-                self.described = file_info(self._key, self._position, time.time())
+                _require_writable_key(key)
+            if self.traits.has_bulk_deletion:
+                self._delete_at_once(chunk)
             else:
-                created = self._wait_for(self._upload.complete)
-        self._finished = bool(created)
-        return self._finished
+                for _ in map_ordered(self._delete_one, chunk, min(self.concurrency, len(chunk))):
+                    pass
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-        if self._stream is not None and not self._finished:
-            self._stream.abort()
-        if self._upload is None or self._finished:
-            return
-        # The store goes on with a copy whose request is given up, and would keep the part after the upload was aborted.
-        wait(self._copies, _SECONDS_TO_END)
-        # An error here must not hide the one before. Stores drop unfinished uploads after some days.
-        for part in self._sent:
-            part.cancel()
-        with suppress(DeltaLogError), self.storage._errors(self._key):
-            self._wait_for(self._upload.abort)
+    def _delete_at_once(self, keys: Sequence[str]) -> None:
+        self._ask(
+            "delete", keys[0], obstore.delete, [self.object_key(key) for key in keys], repeats_lost=True
+        )
 
-    def _begun(self) -> Upload:
-        if self._upload is None:
-            with self.storage._errors(self._key):
-                self._upload = self._wait_for(self.storage._begin_upload, self._key, self._token)
-        return self._upload
+    def _delete_one(self, key: str) -> None:
+        with suppress(FileNotFoundError):
+            self._delete_at_once([key])
 
-    def _send(self, size: int, *, last: bool) -> None:
-        if self._upload is None and self._stream is None and self.may_stream:
-            self._stream = self.storage._begin_stream(self._key)
-            self.may_stream = self._stream is not None
-        with memoryview(self._buffer) as view:
-            part = bytes(view[:size])
-        del self._buffer[:size]
-        if self._stream is not None:
-            self._stream.write(part)
-            return
-        upload = self._begun()
 
-        async def put(number: int) -> None:
-            with self.storage._errors(self._key):
-                await upload.put_part(number, part, last=last)
+#: The process that used obstore first. Its threads do not live on in a process that is forked from it.
+_process: int | None = None
 
-        self._start(put(self._num_parts))
-        self._num_parts += 1
 
-    def _start(self, sending: Coroutine[Any, Any, None]) -> Future[None]:
-        """Begin to make a part when one of those on their way has arrived, if there are many."""
-        if len(self._sent) >= self.storage.parallel_parts:
-            try:
-                self._sent.popleft().result()
-            except BaseException:
-                sending.close()
-                raise
-        import asyncio
+def _require_own_process() -> None:
+    global _process  # noqa: PLW0603 - of the whole process
+    if _process is None:
+        _process = os.getpid()
+    if _process != os.getpid():
+        raise StorageError(
+            "This process was forked from one that had already used an object store, and the threads of the store's client do not live "
+            "on in it. Start the process with the method 'spawn' or 'forkserver', or fork before a table is opened.",
+            "",
+        )
 
-        self._sent.append(asyncio.run_coroutine_threadsafe(sending, self.storage._fs.loop))
-        return self._sent[-1]
 
-    def _wait_for(self, call: Callable[..., Any], *args: Any) -> Any:
-        return self.storage._wait_for(call, *args)
+def is_expressible(key: str) -> bool:
+    """Whether the client can express a key: it knows no empty segment, no ``.``, no ``..`` and no control characters."""
+    segments = key.split("/")
+    return not _CONTROL.search(key) and not any(segment in ("", ".", "..") for segment in segments)
+
+
+def _require_expressible(path: str, uri: str) -> None:
+    if not is_expressible(path):
+        raise InvalidRequest(
+            f"{uri!r} cannot be opened: its path has an empty segment, '.', '..' or a control character. Give the address of a table "
+            "without them."
+        )
+
+
+def _require_writable_key(key: str) -> None:
+    require_key(key)
+    if not is_expressible(key):
+        raise InvalidRequest(f"{key!r} holds a control character, and no object with such a key is written or deleted.")
