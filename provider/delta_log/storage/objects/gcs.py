@@ -1,304 +1,201 @@
-"""The storage of tables on Google Cloud Storage, through gcsfs and the JSON API.
+"""The storage of tables on Google Cloud Storage, through the XML API.
 
-``put_if_absent`` is one upload of any size with ``ifGenerationMatch=0``, which the store checks at its end. New files are
-resumable uploads. The session of a failed one is cancelled.
+``put_if_absent`` is a PutObject with ``x-goog-if-generation-match: 0``, of any size. New files are multipart uploads.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import uuid
 from collections.abc import Mapping
-from datetime import datetime
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from delta_log.errors import (
-    CREDENTIALS,
-    BucketNotFound,
-    InvalidRequest,
-    NoCredentials,
-    StorageError,
-)
+from obstore.exceptions import BaseError
+from obstore.store import GCSStore
+
+from delta_log.errors import CREDENTIALS, BucketNotFound, InvalidRequest, StorageError
 from delta_log.storage.access_denied import denied, identity_of
-from delta_log.storage.objects.google_credentials import with_credentials
-from delta_log.storage.objects.object_listing import SpanPage
-from delta_log.storage.objects.object_store import TOKEN, ContentChanged, ObjectEnd, ObjectStorage, Upload
-from delta_log.storage.remote import file_info
-from delta_log.storage.storage import FileInfo, KeySpan
+from delta_log.storage.objects import traits
+from delta_log.storage.objects.credential_source import CredentialSource
+from delta_log.storage.objects.google_credentials import GoogleCredentials, checked_token
+from delta_log.storage.objects.object_store import SECONDS, Action, ObjectStorage
+from delta_log.storage.objects.store_answer import StoreAnswer
+from delta_log.version import VERSION
 
-#: Errors of google.auth that has found no credentials, or none that it can use.
-_NO_CREDENTIALS = frozenset({"DefaultCredentialsError", "MalformedError"})
-_RIGHT = re.compile(r"storage\.(?:objects|buckets)\.\w+")
-_CORRECT_CLOCK = "Correct the clock of this machine, for example with NTP, or the key."
-#: Errors of google.auth whose credentials were not accepted.
-_REFUSED_TOKENS = frozenset({"RefreshError", "ReauthFailError", "OAuthError"})
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, GCSCredential
+
+_ENDPOINT = "https://storage.googleapis.com"
+#: Variable of the environment with the address of an emulator, as Google's own libraries read it.
+_EMULATOR = "STORAGE_EMULATOR_HOST"
+_OPTIONS = frozenset(
+    {
+        "access", "endpoint_url", "impersonation_chain", "project", "quota_project_id", "requester_pays", "requests_timeout", "scopes",
+        "timeout", "token",
+    }
+)  # fmt: skip
+#: Options of gcsfs and fsspec that tune caches, buffers and checks, or concern the creation of buckets.
+_WITHOUT_EFFECT = frozenset(
+    {
+        "block_size", "cache_timeout", "check_connection", "consistency", "default_location", "listings_expiry_time", "max_paths",
+        "secure_serialize", "skip_instance_cache", "use_listings_cache", "version_aware",
+    }
+)  # fmt: skip
+_REMEDIES = {
+    "session_kwargs": "Set a proxy and certificates in the environment: HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE.",
+}
+_MAX_RETRIES = 4
+_CONNECT_SECONDS = 10
+_RIGHT = re.compile(r"storage\.(?:objects|buckets|multipartUploads)\.\w+")
+#: By kind of request, the right that it needs, where the store does not name it.
+_RIGHTS: Mapping[Action, str] = {
+    "list": "storage.objects.list",
+    "read": "storage.objects.get",
+    "write": "storage.objects.create",
+    "copy": "storage.objects.get and storage.objects.create",
+    "delete": "storage.objects.delete",
+}
+_NO_PAYER = "UserProjectMissing"
 
 
 class GcsStorage(ObjectStorage):
-    """A bucket. A listing starts at any key, so a long log costs no more than its new part."""
+    """A bucket. A listing starts at any key, so a long log costs no more than its new part.
 
-    # A chunk of a resumable upload is acknowledged before the next is sent.
-    parallel_parts = 1
+    :raises InvalidRequest: an option is wrong, or has no counterpart.
+    """
+
+    traits = traits.GCS
 
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
-        options = {**storage_options, **_credentials(storage_options.get("token"))}
-        super().__init__(table_uri, with_credentials(table_uri, options))
-        self._identity = identity_of(table_uri, options)
-        self._take_root()
-
-    def _take_root(self) -> None:
-        self.bucket, self._prefix, _ = self._fs.split_path(f"{self._root}/")
-
-    def object_key(self, key: str) -> str:
-        """Return the name in the bucket for a key of this storage."""
-        return f"{self._prefix}{key}"
-
-    def _failure(self, error: Exception, key: str) -> StorageError:
-        uri = self._uri_of(key)
-        if type(error).__name__ in _NO_CREDENTIALS or "Anonymous caller" in str(error):
-            return NoCredentials(uri, str(error))
-        if _status_of(error) in (401, 403) or str(error).startswith("Forbidden") or _is_refused_token(error):
-            # Google's words name the right, and mostly the identity that sent the request.
-            right = _RIGHT.search(str(error))
-            remedy = _CORRECT_CLOCK if "Invalid JWT" in str(error) else ""
-            return denied(
-                uri,
-                " ".join(str(error).split()),
-                self._identity,
-                right=f"{right[0]} on bucket {self.bucket}" if right is not None else "",
-                remedy=remedy,
-                may_pass=bool(remedy),
+        given = {name: value for name, value in storage_options.items() if value is not None}
+        for name in given.keys() - _OPTIONS - _WITHOUT_EFFECT:
+            remedy = _REMEDIES.get(name, "Leave it out; docs/reference/stores.md has the options that are known.")
+            raise InvalidRequest(
+                f"The storage option {name} cannot be obeyed: the client of Google Cloud Storage has nothing that corresponds to it. "
+                f"Nothing was opened. {remedy}"
             )
-        if "requester pays" in str(error).lower():
+        token = checked_token(given.get("token"))
+        super().__init__(table_uri, identity_of(table_uri, {**given, "token": token}))
+        self._options = given
+        self._seconds = _seconds(given)
+        self._google = GoogleCredentials(self.uri, given, token, self._identity)
+        emulator = _emulator()
+        self.endpoint = _endpoint(given.get("endpoint_url") or emulator or _ENDPOINT)
+        # An emulator checks nothing, and its users have no credentials.
+        is_unsigned = self._google.are_absent or (emulator is not None and not self._google.are_named)
+        if not is_unsigned:
+            self._credentials = CredentialSource(self._google.fetch)
+
+    def _connect(self, seconds: int) -> GCSStore:
+        seconds = seconds if self._seconds is None else max(1, round(self._seconds * seconds / SECONDS))
+        client: ClientConfig = {
+            "allow_http": self.endpoint.startswith("http:"),
+            "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+            "timeout": timedelta(seconds=seconds),
+            "user_agent": f"delta-maintenance/{VERSION}",
+        }
+        payer = self._payer()
+        if payer:
+            client["default_headers"] = {"x-goog-user-project": payer}
+        try:
+            return GCSStore(
+                self.bucket,
+                base_url=self.endpoint,
+                # Otherwise a variable of the environment would say it.
+                skip_signature=self._credentials is None,
+                client_options=client,
+                retry_config={"max_retries": _MAX_RETRIES},
+                # The client asks for a token before it writes, even if it signs nothing.
+                credential_provider=self._credentials or _no_token,
+            )
+        except (BaseError, OSError) as error:
+            raise InvalidRequest(
+                f"{self.uri} cannot be opened ({StoreAnswer.of(error).said}). Check endpoint_url in {CREDENTIALS}, and variables of the "
+                "environment that begin with GOOGLE_SERVICE_ACCOUNT."
+            ) from error
+
+    def _payer(self) -> str:
+        """Return the project that pays for the requests; empty: the bucket's project.
+
+        :raises InvalidRequest: the options do not say which.
+        """
+        asked, quota_project = self._options.get("requester_pays"), self._options.get("quota_project_id")
+        if isinstance(asked, str) and asked.lower() not in ("true", "false"):
+            return asked
+        if not asked or str(asked).lower() == "false":
+            return str(quota_project or "")
+        project = self._options.get("project") or quota_project
+        if not project and self._credentials is not None:
+            project = self._google.load()[1]
+        if not project:
+            raise InvalidRequest(
+                f"The storage option requester_pays does not say which project pays, and the credentials belong to none. Set project in "
+                f"{CREDENTIALS}."
+            )
+        return str(project)
+
+    def _no_bucket(self, uri: str) -> BucketNotFound:
+        return BucketNotFound(uri, f"bucket {self.bucket}", "in Google Cloud Storage")
+
+    def _failure(self, answer: StoreAnswer, action: Action, key: str) -> StorageError:
+        uri = self._uri_of(key)
+        # Google's details name the right, and mostly the identity that sent the request.
+        said = " ".join(filter(None, (answer.message, " ".join(answer.field("Details").split()))))
+        if answer.code == _NO_PAYER:
             return denied(
                 uri,
-                " ".join(str(error).split()),
+                said,
                 self._identity,
                 remedy=f"Set requester_pays (true) and project in {CREDENTIALS}: the project pays.",
             )
-        if isinstance(error, FileNotFoundError):
-            return BucketNotFound(uri, f"bucket {self.bucket}", "in Google Cloud Storage")
-        return super()._failure(error, key)
-
-    async def _read(self, key: str, start: int, length: int | None, tag: str | None = None) -> bytes:
-        if not start and length is None:
-            return (await self._get(key, None, tag)).data
-        try:
-            wanted = f"bytes={start}-{'' if length is None else start + length - 1}"
-            return (await self._get(key, wanted, tag)).data
-        except (FileNotFoundError, ContentChanged):
-            raise
-        except Exception:  # gcsfs has several errors for a range beyond the end
-            found = await self._head(key)
-            if found is not None and start >= found[0].size:
-                return b""
-            raise
-
-    async def _read_tail(self, key: str, length: int) -> ObjectEnd:
-        try:
-            return await self._get(key, f"bytes=-{length}")
-        except FileNotFoundError:
-            raise
-        except Exception:  # an empty object has no range either
-            found = await self._head(key)
-            if found is not None and found[0].size == 0:
-                return ObjectEnd(b"", 0, None)
-            raise
-
-    async def _get(self, key: str, wanted: str | None, tag: str | None = None) -> ObjectEnd:
-        """Read a range of an object; the tag is the generation."""
-        url = f"{self._fs._location}/download/storage/v1/b/{{}}/o/{{}}"
-        asked = {"Range": wanted} if wanted is not None else {}
-        try:
-            headers, content = await self._fs._call(
-                "GET", url, self.bucket, self.object_key(key), headers=asked, alt="media", generation=tag
+        if answer.is_refusal:
+            right = _RIGHT.search(said)
+            named = right[0] if right is not None else _RIGHTS[action]
+            return denied(uri, said, self._identity, right=f"{named} on bucket {self.bucket}")
+        if not answer.status and answer.method:
+            return StorageError(
+                f"{uri}: {self.endpoint} cannot be reached ({answer.said}). If it never could, correct endpoint_url in {CREDENTIALS}; "
+                "otherwise run again when it answers.",
+                uri,
             )
-        except FileNotFoundError as error:
-            if tag is not None and await self._head(key) is not None:
-                raise ContentChanged(self._uri_of(key)) from error
-            raise
-        _, _, size = headers.get("Content-Range", "").rpartition("/")
-        return ObjectEnd(bytes(content), int(size or len(content)), headers.get("X-Goog-Generation"))
-
-    async def _head(self, key: str) -> tuple[FileInfo, Mapping[str, str]] | None:
-        try:
-            found = await self._fs._call("GET", "b/{}/o/{}", self.bucket, self.object_key(key), json_out=True)
-        except FileNotFoundError:
-            return None
-        return _info(key, found), found.get("metadata", {})
-
-    async def _list_page(
-        self, directory: str, start_name: str, page: str | None
-    ) -> tuple[list[FileInfo], str | None]:
-        directory = f"{directory}/" if directory else ""
-        prefix = self.object_key(directory)
-        answer = await self._fs._call(
-            "GET",
-            "b/{}/o",
-            self.bucket,
-            json_out=True,
-            prefix=prefix,
-            delimiter="/",
-            startOffset=prefix + start_name,
-            pageToken=page,
-            maxResults=self.page_keys,
+        return StorageError(
+            f"{uri}: the store failed ({answer.code or answer.status or type(self).__name__}: {said}). Run again when it answers.", uri
         )
-        found = [_info(f"{directory}{item['name'][len(prefix) :]}", item) for item in answer.get("items", ())]
-        return found, answer.get("nextPageToken")
-
-    async def _list_span(self, span: KeySpan, page: str | None) -> SpanPage:
-        root = len(self._prefix)
-        answer = await self._fs._call(
-            "GET",
-            "b/{}/o",
-            self.bucket,
-            json_out=True,
-            prefix=self.object_key(span.prefix),
-            delimiter=None if span.deep else "/",
-            startOffset=self.object_key(span.start) if span.start else None,
-            endOffset=self.object_key(span.end) if span.end is not None else None,
-            pageToken=page,
-            maxResults=self.page_keys,
-        )
-        found = [_info(item["name"][root:], item) for item in answer.get("items", ())]
-        if span.end is not None:
-            found = [info for info in found if span.start <= info.key < span.end]
-        directories = [prefix[root:-1] for prefix in answer.get("prefixes", ())]
-        return SpanPage(found, directories, answer.get("nextPageToken"))
-
-    async def _put_object(self, key: str, data: bytes, token: str | None) -> bool:
-        described = {"name": self.object_key(key), "metadata": {TOKEN: token} if token is not None else {}}
-        boundary = uuid.uuid4().hex
-        body = b"".join(
-            (
-                f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n".encode(),
-                json.dumps(described).encode(),
-                f"\r\n--{boundary}\r\nContent-Type: application/octet-stream\r\n\r\n".encode(),
-                data,
-                f"\r\n--{boundary}--\r\n".encode(),
-            )
-        )
-        try:
-            await self._fs._call(
-                "POST",
-                self._upload_url(),
-                self.bucket,
-                headers={"Content-Type": f"multipart/related; boundary={boundary}"},
-                data=body,
-                uploadType="multipart",
-                ifGenerationMatch="0" if token is not None else None,
-            )
-        except Exception as error:
-            # Newer releases of gcsfs raise a Python error for a failed precondition.
-            if token is not None and (isinstance(error, FileExistsError) or _status_of(error) == 412):
-                return False
-            raise
-        return True
-
-    def _has_conditional_uploads(self) -> bool:
-        return False
-
-    async def _begin_upload(self, key: str, token: str | None) -> Upload:
-        headers, _ = await self._fs._call(
-            "POST",
-            self._upload_url(),
-            self.bucket,
-            json={"name": self.object_key(key)},
-            uploadType="resumable",
-            name=self.object_key(key),
-        )
-        return _ResumableUpload(self, headers["Location"])
-
-    def _upload_url(self) -> str:
-        return f"{self._fs._location}/upload/storage/v1/b/{{}}/o"
-
-    async def _copy_object(self, source: str, target: str) -> None:
-        """Copy an object; a large one takes several requests and appears with the last."""
-        place = (self.bucket, self.object_key(source), self.bucket, self.object_key(target))
-        token = None
-        while True:
-            answer = await self._fs._call(
-                "POST", "b/{}/o/{}/rewriteTo/b/{}/o/{}", *place, json_out=True, rewriteToken=token
-            )
-            if answer["done"]:
-                return
-            token = answer["rewriteToken"]
-
-    async def _delete_object(self, key: str) -> None:
-        await self._fs._call("DELETE", "b/{}/o/{}", self.bucket, self.object_key(key))
 
 
-def _credentials(token: Any) -> dict[str, Any]:
-    """Check the option ``token``: gcsfs takes a text that is neither a key nor a file for an access token, and sends it."""
-    if not isinstance(token, str):
-        return {}
-    if token.lstrip().startswith("{"):
-        try:
-            return {"token": json.loads(token)}
-        except ValueError:
-            # The text itself is secret.
-            raise InvalidRequest(
-                "The storage option 'token' looks like the JSON of a service account key, and is not JSON. "
-                "Give the content of the key's file, or its path."
-            ) from None
-    if "/" in token and not os.path.exists(token):
+def _no_token() -> GCSCredential:
+    return {"token": "", "expires_at": None}
+
+
+def _emulator() -> str | None:
+    """Return the URL of the emulator that the environment names."""
+    host = os.environ.get(_EMULATOR, "")
+    if host in ("", "default"):
+        return None
+    return host if host.startswith(("http://", "https://")) else f"http://{host}"
+
+
+def _endpoint(url: Any) -> str:
+    if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#\s]+/?", url):
         raise InvalidRequest(
-            f"The storage option 'token' names a file that is not there: {token}. Give the path of a service account "
-            "key on the machine that does the work, or the key's content."
+            f"The address of Google Cloud Storage is {url!r} (storage option endpoint_url, or variable {_EMULATOR}), which is no URL of a "
+            "server. Give one such as http://127.0.0.1:4443."
         )
-    return {}
+    return url.rstrip("/")
 
 
-class _ResumableUpload(Upload):
-    def __init__(self, storage: GcsStorage, location: str) -> None:
-        self._storage, self._location = storage, location
-        self._offset = 0
-
-    async def put_part(self, number: int, data: bytes, *, last: bool) -> None:
-        end = self._offset + len(data)
-        while data:
-            total = end if last else "*"
-            headers, _ = await self._storage._fs._call(
-                "PUT",
-                self._location,
-                headers={"Content-Range": f"bytes {self._offset}-{end - 1}/{total}"},
-                data=data,
-            )
-            # The store may keep less than it was sent; a completed upload has no such header.
-            kept = int(headers["Range"].rpartition("-")[2]) + 1 if "Range" in headers else end
-            data = data[kept - self._offset :]
-            self._offset = kept
-
-    async def complete(self) -> bool:
-        """Does nothing: the last part has completed the upload."""
-        return True
-
-    async def abort(self) -> None:
-        await self._storage._fs._call("DELETE", self._location)
-
-
-def _info(key: str, item: Mapping[str, Any]) -> FileInfo:
-    updated = datetime.fromisoformat(item["updated"].replace("Z", "+00:00"))
-    generation = item.get("generation")
-    return file_info(
-        key, int(item["size"]), updated.timestamp(), None if generation is None else str(generation)
-    )
-
-
-def _is_refused_token(error: BaseException | None) -> bool:
-    """Tell whether the token service refused the credentials. The same error may mean that it could not be reached."""
-    if type(error).__name__ not in _REFUSED_TOKENS or getattr(error, "retryable", False):
-        return False
-    while error is not None:
-        if type(error).__name__ == "TransportError":
-            return False
-        error = error.__cause__
-    return True
-
-
-def _status_of(error: Exception) -> int:
-    """Return the HTTP status that gcsfs keeps in its error as a number or a text; 0: it is another error."""
-    code = str(getattr(error, "code", ""))
-    return int(code) if code.isdigit() else 0
+def _seconds(options: Mapping[str, Any]) -> float | None:
+    """Return how long a short request may take; ``None``: the options do not say it."""
+    for name in ("requests_timeout", "timeout"):
+        value = options.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value)
+        except (TypeError, ValueError):
+            seconds = 0.0
+        if not seconds > 0:
+            raise InvalidRequest(f"The storage option {name} is {value!r}. Give seconds, more than 0.")
+        return seconds
+    return None
