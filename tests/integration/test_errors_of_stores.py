@@ -35,6 +35,7 @@ from airflow_delta.sensors import DeltaDeletionVectorRatioSensor, DeltaTableVers
 from airflow_delta.testing import FakeStateStore
 from delta_log import Table
 from delta_log.errors import AccessDenied
+from delta_log.storage.objects.store_answer import StoreAnswer
 from delta_log.storage.opening import open_storage
 from delta_maintenance.cli.main import main
 from delta_maintenance.contract import ErrorReport, JobSpec
@@ -301,7 +302,7 @@ def test_a_requester_who_does_not_pay_is_told_of_the_option(
 
 @pytest.mark.parametrize(
     ("address", "package", "extra"),
-    [("s3://lake/t", "s3fs", "s3"), ("gs://lake/t", "gcsfs", "gcs"), ("abfs://c@lake/t", "adlfs", "azure")],
+    [("s3://lake/t", "s3fs", "s3"), ("gs://lake/t", "obstore", "gcs"), ("abfs://c@lake/t", "adlfs", "azure")],
 )
 def test_an_extra_that_is_not_installed_is_named(address: str, package: str, extra: str) -> None:
     """The package cannot be imported in this process, as where it is not installed."""
@@ -316,41 +317,76 @@ def test_an_extra_that_is_not_installed_is_named(address: str, package: str, ext
     assert f"Install airflow-provider-delta[{extra}]" in error["message"]
 
 
-def google_error(status: int, message: str) -> Answer:
-    body = {"error": {"code": status, "message": message, "errors": [{"message": message}]}}
-    return Answer(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
+def google_error(status: int, code: str, message: str, details: str = "") -> Answer:
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message><Details>{details}</Details></Error>"
+    return Answer(status, body.encode(), {"Content-Type": "application/xml"})
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "says", "retryable"),
+    ("answer", "says"),
     [
         (
-            403,
-            "lake@p.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage bucket.",
+            google_error(
+                403,
+                "AccessDenied",
+                "Access denied.",
+                "lake@p.iam.gserviceaccount.com does not have storage.objects.list access to the Google Cloud Storage bucket.",
+            ),
             "Grant storage.objects.list on bucket",
-            False,
         ),
         (
-            403,
-            "Permission 'storage.objects.get' denied on resource.",
-            "Grant storage.objects.get on bucket",
-            False,
+            google_error(
+                403, "AccessDenied", "Access denied.", "Permission &#39;storage.buckets.get&#39; denied."
+            ),
+            "Grant storage.buckets.get on bucket",
         ),
-        (400, "Bucket is a requester pays bucket but no user project provided.", "Set requester_pays", False),
+        (google_error(401, "AuthenticationRequired", "Authentication required."), "Grant storage.objects."),
+        (
+            google_error(
+                400, "UserProjectMissing", "Bucket is a requester pays bucket but no user project provided."
+            ),
+            "Set requester_pays",
+        ),
     ],
 )
 def test_a_refusal_of_google_names_the_right(
-    gcs_server: GcsServer, gcs_bucket: str, status: int, message: str, says: str, retryable: bool
+    gcs_server: GcsServer, gcs_bucket: str, answer: Answer, says: str
 ) -> None:
     with proxied(gcs_server.endpoint) as proxy:
-        proxy.rule = lambda _: google_error(status, message)
+        proxy.rule = lambda _: answer
         options = {**gcs_server.storage_options, "endpoint_url": proxy.endpoint}
         error = error_of(f"gs://{gcs_bucket}/t", options)
-    assert (error.type, error.retryable) == ("AccessDenied", retryable)
+    assert (error.type, error.retryable) == ("AccessDenied", False)
     assert says in error.message
-    # gcsfs has its own words for a requester who does not pay.
-    assert message in error.message or status == 400
+    said = StoreAnswer(said="", body=answer.body.decode())
+    assert said.message in error.message
+    assert said.field("Details") in error.message
     assert "denied to requests without credentials (anon)" in error.message
+
+
+@pytest.mark.parametrize(
+    ("options", "payer"),
+    [
+        ({}, None),
+        ({"requester_pays": True}, "tests"),
+        ({"requester_pays": "other"}, "other"),
+        ({"quota_project_id": "quota"}, "quota"),
+    ],
+)
+def test_a_requester_of_google_pays_if_asked_to(
+    gcs_server: GcsServer, gcs_bucket: str, options: dict[str, Any], payer: str | None
+) -> None:
+    with proxied(gcs_server.endpoint) as proxy:
+        storage = open_storage(
+            f"gs://{gcs_bucket}/t",
+            {**gcs_server.storage_options, "endpoint_url": proxy.endpoint, **options},
+        )
+        storage.put("a", b"1")
+        assert storage.read("a") == b"1"
+        assert list(storage.list_from("")) != []
+    assert {request.headers.get("x-goog-user-project") for request in proxy.requests} == {payer}
+    # Requests without credentials hold none.
+    assert {request.headers.get("authorization", "").strip() for request in proxy.requests} <= {"", "Bearer"}
 
 
 def test_a_bucket_of_google_that_is_missing_is_named(gcs_server: GcsServer) -> None:

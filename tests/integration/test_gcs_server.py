@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -16,6 +16,10 @@ from obstore.exceptions import AlreadyExistsError, GenericError, PreconditionErr
 from obstore.store import GCSStore
 from tests.support.servers.gcs import GcsServer
 
+if TYPE_CHECKING:
+    from obstore import GetOptions
+    from obstore.store import GCSCredential
+
 _ODD_KEYS = ["a%20b", "a+b", "with space", "ünï/čødé/漢字", "#?&=;:@", "<&>\"'", "x=1/y=%2F"]
 
 
@@ -24,12 +28,16 @@ def store(gcs_server: GcsServer, gcs_bucket: str) -> GCSStore:
     return opened(gcs_server, gcs_bucket)
 
 
+def token() -> GCSCredential:
+    return {"token": "of the tests", "expires_at": None}
+
+
 def opened(server: GcsServer, bucket: str) -> GCSStore:
     return GCSStore(
         bucket,
         base_url=server.endpoint,
         client_options={"allow_http": True},
-        credential_provider=lambda: {"token": "of the tests", "expires_at": None},
+        credential_provider=token,
     )
 
 
@@ -92,9 +100,11 @@ def test_a_range_behind_the_end_is_refused(store: GCSStore) -> None:
     obstore.put(store, "a", b"1")
     obstore.put(store, "empty", b"")
     assert bytes(obstore.get(store, "empty").bytes()) == b""
-    for key, wanted in (("a", {"offset": 1}), ("empty", {"suffix": 8})):
+    behind: GetOptions = {"range": {"offset": 1}}
+    last: GetOptions = {"range": {"suffix": 8}}
+    for key, options in (("a", behind), ("empty", last)):
         with pytest.raises(GenericError, match="416.*<Code>InvalidRange</Code>"):
-            obstore.get(store, key, options={"range": wanted})
+            obstore.get(store, key, options=options)
 
 
 def test_a_read_may_name_the_content(store: GCSStore) -> None:

@@ -95,7 +95,10 @@ def wired(request: pytest.FixtureRequest) -> Wired:
 
 def creates(request: Request) -> bool:
     """A conditional write, in the words of each store."""
-    return request.headers.get("if-none-match") == "*" or request.query.get("ifGenerationMatch") == "0"
+    return (
+        request.headers.get("if-none-match") == "*"
+        or request.headers.get("x-goog-if-generation-match") == "0"
+    )
 
 
 def conditional(wired: Wired) -> list[Request]:

@@ -74,25 +74,6 @@ def test_a_client_of_s3_without_credentials_says_so() -> None:
         assert "delta_conn_id" in str(told)
 
 
-def test_a_refused_token_of_google_is_final_unless_the_token_service_was_not_reached() -> None:
-    import google.auth.exceptions
-
-    google_auth: Any = google.auth.exceptions  # which has no types
-    refused = google_auth.RefreshError
-    unreached = refused("metadata server")
-    unreached.__cause__ = google_auth.TransportError("no route")
-    for error, kind, retryable in (
-        (refused("invalid_grant: account not found"), AccessDenied, False),
-        (refused("busy", retryable=True), StorageError, True),
-        (unreached, StorageError, True),
-        (google_auth.DefaultCredentialsError("none found"), NoCredentials, False),
-        (OSError("Forbidden: b/lake/o/k\nno storage.objects.get"), AccessDenied, False),
-        (FileNotFoundError("b/lake/o"), BucketNotFound, False),
-    ):
-        told = failure("gs://lake/t", {"token": "anon"}, error)
-        assert (type(told), told.retryable) == (kind, retryable), error
-
-
 def test_what_azure_refuses_is_final() -> None:
     from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
     from azure.identity import CredentialUnavailableError

@@ -82,11 +82,15 @@ def _of_gcs(options: Mapping[str, Any]) -> str:
     if isinstance(token, Mapping):
         account = token.get("client_email") or token.get("type")
         return f"service account {account}" if token.get("client_email") else f"credentials of type {account}"
-    if token == "anon":  # noqa: S105 - a word of gcsfs
+    if token == "anon":  # noqa: S105 - a word
         return "requests without credentials (anon)"
     if token in (None, "google_default", "cloud"):
         return ""
-    return f"the key file {token}" if "/" in str(token) else "the token of the storage options"
+    return (
+        f"the key file {token}"
+        if isinstance(token, str) and "/" in token
+        else "the token of the storage options"
+    )
 
 
 def _of_azure(options: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from tests.support.servers.process import running
@@ -31,20 +32,22 @@ class GcsServer:
         return {"token": "anon", "endpoint_url": self.endpoint, "project": "tests"}
 
     def keys(self, bucket: str) -> list[str]:
-        found = self._call("GET", f"b/{bucket}/o")
+        found = self._call("GET", f"storage/v1/b/{bucket}/o")
         return [item["name"] for item in found.get("items") or ()]
 
     def make_bucket(self) -> str:
         """Creates a bucket and returns its name."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
-        self._call("POST", "b?project=tests", {"name": name})
+        self._call("POST", "storage/v1/b?project=tests", json.dumps({"name": name}).encode())
         return name
 
-    def _call(self, method: str, path: str, value: Any = None) -> Any:
+    def put(self, bucket: str, key: str, content: bytes) -> None:
+        """Puts an object whose key a client may be unable to express."""
+        self._call("POST", f"upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(key)}", content)
+
+    def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
         """Sends a request of the JSON API."""
-        body = None if value is None else json.dumps(value).encode()
-        request = Request(f"{self.endpoint}/storage/v1/{path}", body, method=method)
-        with urlopen(request) as response:
+        with urlopen(Request(f"{self.endpoint}/{path}", body, method=method)) as response:
             return json.load(response)
 
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from hashlib import md5
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 _JSON_API = ("storage/", "upload/", "download/", "batch/", "_internal/")
@@ -250,7 +251,7 @@ class Handler(BaseHTTPRequestHandler):
     def _complete_upload(self, bucket: str, key: str, query: Mapping[str, str], body: bytes) -> Response:
         upload = self._upload(bucket, key, query)
         contents = []
-        for part in ElementTree.fromstring(body):
+        for part in ET.fromstring(body):
             content = upload.parts.get(int(part.findtext("PartNumber") or 0))
             if content is None or part.findtext("ETag") != _part_tag(content):
                 raise XmlApiError("InvalidPart")
@@ -293,7 +294,7 @@ class XmlApiServer(ThreadingHTTPServer):
         self.upstream = upstream
         self.uploads: dict[str, MultipartUpload] = {}
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that closed its connection; other errors are shown."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)

@@ -24,11 +24,14 @@ class GoogleIdentity:
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self.asked: list[str] = []
-        self.refuses = False
+        self.refusal = ""
 
-    def refuse(self) -> None:
-        """Have all further requests answered as for a key that was revoked."""
-        self.refuses = True
+    def refuse(self, said: str = "Invalid JWT Signature.") -> None:
+        """Have all further requests answered as for a key that was revoked.
+
+        :param said: the words of the service.
+        """
+        self.refusal = said
 
     @property
     def key(self) -> dict[str, str]:
@@ -75,10 +78,10 @@ def running_google_identity() -> Iterator[GoogleIdentity]:
                 "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
                 "expires_in": 3600,
             }
-            if identity.refuses:
-                answer = {"error": "invalid_grant", "error_description": "Invalid JWT Signature."}
+            if identity.refusal:
+                answer = {"error": "invalid_grant", "error_description": identity.refusal}
             body = json.dumps(answer).encode()
-            self.send_response(400 if identity.refuses else 200)
+            self.send_response(400 if identity.refusal else 200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -70,7 +70,9 @@ class GcsStorage(ObjectStorage):
     def __init__(self, table_uri: str, storage_options: Mapping[str, Any]) -> None:
         given = {name: value for name, value in storage_options.items() if value is not None}
         for name in given.keys() - _OPTIONS - _WITHOUT_EFFECT:
-            remedy = _REMEDIES.get(name, "Leave it out; docs/reference/stores.md has the options that are known.")
+            remedy = _REMEDIES.get(
+                name, "Leave it out; docs/reference/stores.md has the options that are known."
+            )
             raise InvalidRequest(
                 f"The storage option {name} cannot be obeyed: the client of Google Cloud Storage has nothing that corresponds to it. "
                 f"Nothing was opened. {remedy}"
@@ -160,7 +162,8 @@ class GcsStorage(ObjectStorage):
                 uri,
             )
         return StorageError(
-            f"{uri}: the store failed ({answer.code or answer.status or type(self).__name__}: {said}). Run again when it answers.", uri
+            f"{uri}: the store failed ({answer.code or answer.status or type(self).__name__}: {said}). Run again when it answers.",
+            uri,
         )
 
 

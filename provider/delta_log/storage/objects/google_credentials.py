@@ -27,20 +27,22 @@ _UNSIGNED = "anon"
 #: Words of gcsfs for credentials that only a person at a browser can give.
 _OF_PERSONS = ("browser", "cache")
 _AWS_TOKEN = "urn:ietf:params:aws:token-type:aws4_request"  # noqa: S105 - the name of a kind
-_CORRECT_CLOCK = "Correct the clock of this machine, for example with NTP, or the key."
+#: In the words of Google's token service for a signed request that is too old or from the future.
+_SKEWED = "iat and exp"
+_CORRECT_CLOCK = "Correct the clock of this machine, for example with NTP."
 
 
 def checked_token(token: Any) -> Any:
     """Check the option ``token``, and return the JSON of a key as an object.
 
-    :raises InvalidRequest: it is neither a key, nor the path of a file, nor an access token.
+    :raises InvalidRequest: it is neither a key, nor the path of a file, nor an access token, nor credentials of google-auth.
     """
-    if token in _OF_PERSONS:
+    if isinstance(token, str) and token in _OF_PERSONS:
         raise InvalidRequest(
             f"The storage option token is {token!r}, credentials that somebody gives at a browser. Give the key of a service account, or "
             "leave the option out: gcloud auth application-default login makes credentials for a person."
         )
-    if token is None or isinstance(token, Mapping):
+    if token is None or isinstance(token, Mapping) or hasattr(token, "refresh"):
         return token
     if not isinstance(token, str) or not token.strip():
         raise InvalidRequest(
@@ -91,7 +93,7 @@ class GoogleCredentials:
     @property
     def are_absent(self) -> bool:
         """Whether requests are not signed."""
-        return self._token == _UNSIGNED
+        return bool(self._token == _UNSIGNED)
 
     @property
     def are_named(self) -> bool:
@@ -137,6 +139,8 @@ class GoogleCredentials:
     def _source(self, scopes: Sequence[str]) -> tuple[Any, str | None]:
         """Return the credentials of the option ``token`` itself, and their project."""
         token = self._token
+        if hasattr(token, "refresh"):
+            return token, getattr(token, "project_id", None)
         if token == "cloud":  # noqa: S105 - a word
             from google.auth import compute_engine
 
@@ -174,8 +178,18 @@ class GoogleCredentials:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, MalformedError, RefreshError
-
+        try:
+            from google.auth.exceptions import (
+                DefaultCredentialsError,
+                GoogleAuthError,
+                MalformedError,
+                RefreshError,
+            )
+        except ImportError as error:
+            raise InvalidRequest(
+                f"{self._uri} needs a package that is not installed ({error}), which finds the credentials. Install "
+                "airflow-provider-delta[gcs]."
+            ) from error
         try:
             yield
         except (DefaultCredentialsError, MalformedError, OSError, ValueError) as error:
@@ -186,7 +200,7 @@ class GoogleCredentials:
             if _is_unreachable(error):
                 raise self._no_answer(error) from error
             said = " ".join(str(error).split())
-            remedy = _CORRECT_CLOCK if "Invalid JWT" in said else ""
+            remedy = _CORRECT_CLOCK if _SKEWED in said else ""
             raise denied(self._uri, said, self._identity, remedy=remedy, may_pass=bool(remedy)) from error
         except GoogleAuthError as error:
             raise self._no_answer(error) from error
