@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import deltalake
-import fsspec
 import snapshot_tables
 
 VERSIONS = 10_000
@@ -23,11 +20,9 @@ def local(root: Path, contender: str) -> str:
     return str(table)
 
 
-def on_s3(root: Path, contender: str, bucket: str, options: Mapping[str, Any]) -> str:
-    uri = f"s3://{bucket}/{contender}"
-    file_system = fsspec.filesystem("s3", **options)
-    file_system.put(f"{_template(root)}/", f"{bucket}/{contender}/", recursive=True)
-    return uri
+def on_s3(root: Path, contender: str, bucket: str, server: S3Server) -> str:
+    server.put_tree(_template(root), f"{bucket}/{contender}")
+    return f"s3://{bucket}/{contender}"
 
 
 def _template(root: Path) -> Path:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import groupby
-from typing import IO, TypeAlias
+from typing import TypeAlias
 from uuid import uuid4
 
 from msgspec import Struct
