@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import deltalake
 import snapshot_tables
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.support.servers.s3 import S3Server
 
 VERSIONS = 10_000
 

@@ -67,7 +67,8 @@ class TestS3Storage(ServerContract):
     def test_an_object_whose_key_the_client_cannot_express_is_named(
         self, storage: Any, s3_server: S3Server
     ) -> None:
-        s3_server.put(f"{storage.bucket}/{storage.object_key("a\tb")}", b"1")
+        key = "a\tb"
+        s3_server.put(f"{storage.bucket}/{storage.object_key(key)}", b"1")
         with pytest.raises(StorageError, match="key that the client cannot express.*Rename or delete"):
             list(storage.list_tree(lambda below: below))
         assert storage.head("a\tb") is None

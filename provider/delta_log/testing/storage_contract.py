@@ -36,7 +36,7 @@ class StorageContract:
         """Make a large content consist of several parts; no store takes parts below 5 MiB."""
         storage.require_writable()
         if hasattr(storage, "part_bytes"):
-            storage.part_bytes = 5 << 20  # type: ignore[attr-defined]
+            storage.part_bytes = 5 << 20
         return storage
 
     def large(self, seed: int) -> bytes:

@@ -393,7 +393,7 @@ class ObjectStorage(Storage):
         yield self._whole_level(prefix, behind)
 
     def _whole_level(self, prefix: str, behind: str) -> SpanPage:
-        found = self._ask(
+        found: Any = self._ask(
             "list", prefix, obstore.list_with_delimiter, self.object_key(prefix).rstrip("/") or None
         )
         files = [self._info(one) for one in found["objects"]]
@@ -502,11 +502,11 @@ class ObjectStorage(Storage):
     @contextmanager
     def open_write(self, key: str) -> Iterator[Any]:
         _require_writable_key(key)
-        with ObjectWriter(self, key, self.part_bytes) as file:
+        with ObjectWriter(self, key, self.part_bytes, self._put_parts) as file:
             yield file
             file.finish()
 
-    def put_parts(self, key: str, content: Iterator[bytes]) -> None:
+    def _put_parts(self, key: str, content: Iterator[bytes]) -> None:
         """Write an object in parts while its content comes. An exception of the content gives the object up.
 
         The parts become visible at once, when the last one has arrived. The client repeats each request that fails.

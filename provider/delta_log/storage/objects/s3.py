@@ -122,7 +122,9 @@ class S3Storage(ObjectStorage):
         self._settings: S3Settings = settings_of(self.bucket, storage_options, self._configured)
         if storage_options.get("anon"):
             if storage_options.get("assume_role") is not None:
-                raise InvalidRequest('The storage options have "anon" and "assume_role". Leave one of them out.')
+                raise InvalidRequest(
+                    'The storage options have "anon" and "assume_role". Leave one of them out.'
+                )
         else:
             self._credentials = CredentialSource(self._fetch_credentials)
 

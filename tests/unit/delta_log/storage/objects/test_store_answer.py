@@ -55,9 +55,7 @@ def test_what_may_have_taken_effect_is_told_from_what_was_put_off(
     assert "Debug" not in found.said
 
 
-@pytest.mark.parametrize(
-    ("code", "status"), [("AccessDenied", 0), ("404", 404)], ids=["of S3", "of Azure"]
-)
+@pytest.mark.parametrize(("code", "status"), [("AccessDenied", 0), ("404", 404)], ids=["of S3", "of Azure"])
 def test_an_object_that_was_not_deleted_is_named(code: str, status: int) -> None:
     found = answer(f"Generic error: Bulk delete request failed for key a/b: c: not (allowed). (code: {code})")
     assert (found.key, found.code, found.status, found.method) == ("a/b", code, status, "DELETE")
