@@ -70,8 +70,7 @@ def main(arguments: list[str]) -> None:
 def _remote(root: Path, server: S3Server) -> dict[str, Any]:
     bucket = server.make_bucket()
     uris = {
-        contender.name: commit_tables.on_s3(root, contender.name, bucket, server.storage_options)
-        for contender in CONTENDERS
+        contender.name: commit_tables.on_s3(root, contender.name, bucket, server) for contender in CONTENDERS
     }
     return {
         "ours": {"uri": uris["ours"], "options": server.storage_options},

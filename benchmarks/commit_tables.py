@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+import sys
 from pathlib import Path
-from typing import Any
 
 import deltalake
-import fsspec
 import snapshot_tables
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.support.servers.s3 import S3Server
 
 VERSIONS = 10_000
 
@@ -23,11 +25,9 @@ def local(root: Path, contender: str) -> str:
     return str(table)
 
 
-def on_s3(root: Path, contender: str, bucket: str, options: Mapping[str, Any]) -> str:
-    uri = f"s3://{bucket}/{contender}"
-    file_system = fsspec.filesystem("s3", **options)
-    file_system.put(f"{_template(root)}/", f"{bucket}/{contender}/", recursive=True)
-    return uri
+def on_s3(root: Path, contender: str, bucket: str, server: S3Server) -> str:
+    server.put_tree(_template(root), f"{bucket}/{contender}")
+    return f"s3://{bucket}/{contender}"
 
 
 def _template(root: Path) -> Path:

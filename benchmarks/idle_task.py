@@ -226,9 +226,9 @@ def _between(times: Sequence[Mapping[str, float]], begin: str, end: str) -> floa
 def _on_s3(table: Path, home: Path, rounds: int) -> list[list[float]]:
     """The same with the table in an object store."""
     with running_minio(MINIO.find(lambda line: print(line, flush=True)), home) as server:
-        bucket, files = server.make_bucket(), server.file_system()
+        bucket = server.make_bucket()
         for path in filter(Path.is_file, table.rglob("*")):
-            files.put_file(str(path), f"{bucket}/table/{path.relative_to(table).as_posix()}")
+            server.put(f"{bucket}/table/{path.relative_to(table).as_posix()}", path.read_bytes())
         with vacuum_latency.at_a_distance(server.endpoint, _LATENCY_MS) as far:
             options = dataclasses.replace(server, endpoint=far.endpoint).storage_options
             return [_job(f"s3://{bucket}/table", options) for _ in range(rounds + 1)][1:]

@@ -108,7 +108,7 @@ def _in_partitions(table: Path) -> Path:
 
 
 def _measure(name: str, table: Path, server: S3Server, latency_ms: float, rounds: int) -> None:
-    bucket, files = server.make_bucket(), server.file_system()
+    bucket = server.make_bucket()
     walls: dict[str, list[float]] = {contender.name: [] for contender in CONTENDERS}
     told = {}
     for number in range(rounds):
@@ -116,7 +116,7 @@ def _measure(name: str, table: Path, server: S3Server, latency_ms: float, rounds
         for contender in CONTENDERS:
             prefix = f"{bucket}/{contender.name}-{number}"
             for path in filter(Path.is_file, table.rglob("*")):
-                files.put_file(str(path), f"{prefix}/{path.relative_to(table).as_posix()}")
+                server.put(f"{prefix}/{path.relative_to(table).as_posix()}", path.read_bytes())
             with vacuum_latency.at_a_distance(server.endpoint, latency_ms) as far:
                 near = dataclasses.replace(server, endpoint=far.endpoint)
                 options = {"ours": near.storage_options, "delta-rs": near.delta_rs_options}[contender.name]
@@ -125,7 +125,7 @@ def _measure(name: str, table: Path, server: S3Server, latency_ms: float, rounds
             walls[contender.name].append(measured["wall"])
             told[contender.name] = f"{measured['cpu']:6.2f} s cpu {measured['peak_mb']:5.0f} MB  {counts}"
             found.append(_checksum(f"s3://{prefix}", server.storage_options))
-            files.rm(prefix, recursive=True)
+            server.remove_tree(f"{prefix}/")
         if found[0] != found[1]:
             raise SystemExit(f"{name}: the rows differ: {found}")
     medians = {who: statistics.median(times) for who, times in walls.items()}

@@ -73,9 +73,8 @@ def _create(server: S3Server, bucket: str, tables: int) -> None:
         },
     ]
     body = "\n".join(map(json.dumps, actions)).encode()
-    files = server.file_system()
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda table: files.pipe_file(_key(bucket, table, 0), body), range(tables)))
+        list(pool.map(lambda table: server.put(_key(bucket, table, 0), body), range(tables)))
 
 
 def _measure(
@@ -153,7 +152,7 @@ def _commit(
     server: S3Server, bucket: str, versions: dict[int, int], seconds: int
 ) -> dict[tuple[int, int], float]:
     """Puts commits; when each was there."""
-    files, committed = server.file_system(), {}
+    committed: dict[tuple[int, int], float] = {}
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         table = random.choice(list(versions))  # noqa: S311
@@ -164,7 +163,7 @@ def _commit(
             {"add": {**add, "partitionValues": {}, "stats": '{"numRecords":1}'}},
         ]
         body = "\n".join(map(json.dumps, actions)).encode()
-        files.pipe_file(_key(bucket, table, versions[table]), body)
+        server.put(_key(bucket, table, versions[table]), body)
         committed[table, versions[table]] = time.time()
         time.sleep(random.expovariate(COMMITS_PER_SECOND))
     return committed

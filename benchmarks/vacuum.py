@@ -91,12 +91,12 @@ def _s3(root: Path) -> None:
     home.mkdir()
     try:
         with running_minio(program, home) as server:
-            bucket, files = server.make_bucket(), server.file_system()
-            files.pipe(f"{bucket}/template", b"data")
+            bucket = server.make_bucket()
+            server.put(f"{bucket}/template", b"data")
             for contender in CONTENDERS:
                 vacuum_tables.on_minio(home / "data" / bucket, contender.name)
                 for path in vacuum_tables.log_files(root):
-                    files.put_file(str(path), f"{bucket}/{contender.name}/_delta_log/{path.name}")
+                    server.put(f"{bucket}/{contender.name}/_delta_log/{path.name}", path.read_bytes())
             with vacuum_latency.at_a_distance(server.endpoint, LATENCY_MS) as far:
                 near = dataclasses.replace(server, endpoint=far.endpoint)
                 for mode, dry_run in (("lite", True), ("full", True), ("full", False)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import deltalake
-import s3fs  # noqa: F401 - what a store needs is loaded with its first table, and imports do not count
 
 import delta_log.storage.local.local_storage  # noqa: F401 - the same
 from delta_maintenance.contract import JobSpec

@@ -23,7 +23,7 @@ def table(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("table") / "t"
     write_days(path)
     bucket = s3_server.make_bucket()
-    s3_server.file_system().put(str(path), f"{bucket}/t", recursive=True)
+    s3_server.put_tree(path, f"{bucket}/t")
     s3_server.allow_anonymous(bucket, "GetObject", "ListBucket")
     return f"s3://{bucket}/t"
 

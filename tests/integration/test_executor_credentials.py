@@ -87,7 +87,7 @@ def connect(machine: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
 def table(s3_server: S3Server, bucket: str, tmp_path: Path) -> str:
     write_days(tmp_path / "t", files=4, days=2)
     address = f"{bucket}/{tmp_path.name}"
-    s3_server.file_system().put(str(tmp_path / "t"), address, recursive=True)
+    s3_server.put_tree(tmp_path / "t", address)
     return f"s3://{address}"
 
 

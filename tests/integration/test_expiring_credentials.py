@@ -92,7 +92,7 @@ class ShortSessions:
 def table(s3_server: S3Server, s3_bucket: str, tmp_path: Path) -> str:
     """The address of a table with two bins."""
     write_days(tmp_path / "t", files=4)
-    s3_server.file_system().put(str(tmp_path / "t"), f"{s3_bucket}/t", recursive=True)
+    s3_server.put_tree(tmp_path / "t", f"{s3_bucket}/t")
     return f"s3://{s3_bucket}/t"
 
 

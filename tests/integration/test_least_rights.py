@@ -149,7 +149,7 @@ def table(request: pytest.FixtureRequest, s3_server: S3Server, s3_bucket: str, t
         enable_deletion_vectors(tmp_path / "t")
         files = Table(str(tmp_path / "t")).snapshot().files(["key"]).column("key").to_pylist()
         mark_deleted(tmp_path / "t", {files[0]: [1, 2]})
-    s3_server.file_system().put(str(tmp_path / "t"), f"{s3_bucket}/events", recursive=True)
+    s3_server.put_tree(tmp_path / "t", f"{s3_bucket}/events")
     address = f"s3://{s3_bucket}/events"
     site = JobSite(storage_options=s3_server.storage_options)
     before: dict[str, list[tuple[str, dict[str, Any]]]] = {
@@ -166,8 +166,7 @@ def table(request: pytest.FixtureRequest, s3_server: S3Server, s3_bucket: str, t
 
 
 def keys(server: S3Server, table: str) -> set[str]:
-    system = server.file_system()
-    return {key.partition("/events/")[2] for key in system.find(table.removeprefix("s3://"))}
+    return {key.partition("/events/")[2] for key in server.keys(table.removeprefix("s3://") + "/")}
 
 
 def live_files(server: S3Server, table: str) -> set[str]:

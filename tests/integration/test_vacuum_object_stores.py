@@ -167,7 +167,7 @@ def test_rights_that_cover_half_of_the_files_are_told_with_what_is_gone_and_what
         for action, resources in may.items()
     ]
     policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
-    s3_server.file_system().call_s3("put_bucket_policy", Bucket=s3_bucket, Policy=policy)
+    s3_server.client().put_bucket_policy(Bucket=s3_bucket, Policy=policy)
     spec = JobSpec("vacuum", place[0], "test-run", {"retain_hours": 0, "retention_check": False})
     report = run_job(spec, JobSite(s3_server.anonymous_options), SilentProgress())
     assert report.error is not None

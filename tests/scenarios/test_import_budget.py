@@ -19,8 +19,6 @@ from delta_maintenance.contract import JobSpec
 
 #: Libraries, of which most are installed beside this package in Airflow.
 LIBRARIES = {
-    "adlfs",
-    "aiobotocore",
     "aiohttp",
     "airflow",
     "asyncio",
@@ -28,18 +26,17 @@ LIBRARIES = {
     "boto3",
     "botocore",
     "fsspec",
-    "gcsfs",
     "http",
     "hypothesis",
     "importlib.resources",
     "multiprocessing",
     "numpy.ma",
+    "obstore",
     "pandas",
     "pyarrow.acero",
     "pyarrow.dataset",
     "pyarrow.json",
     "pyspark",
-    "s3fs",
     "secrets",
     "sqlglot",
     "unittest",
@@ -120,7 +117,7 @@ def run(*arguments: str, module: str = "delta_maintenance") -> str:
 
 
 def test_the_libraries_that_count_are_installed_here() -> None:
-    absent = [name for name in ("pandas", "sqlglot", "pyspark", "fsspec", "s3fs") if not find_spec(name)]
+    absent = [name for name in ("pandas", "sqlglot", "pyspark", "fsspec", "obstore") if not find_spec(name)]
     assert absent == []
 
 

@@ -105,7 +105,9 @@ def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Sto
 
     asked = LockOptions.from_mapping(lock, options)
     return LockedStorage(
-        _implementation(S3, table_uri)(table_uri, options), DynamoDBLock(table_uri, asked), conditional_put=asked.conditional_put
+        _implementation(S3, table_uri)(table_uri, options),
+        DynamoDBLock(table_uri, asked),
+        conditional_put=asked.conditional_put,
     )
 
 

@@ -137,7 +137,9 @@ class RemoteStorage(Storage):
                 for key, e, kind in zip(keys, entries, kinds, strict=True)
                 if kind == "file"
             ]
-            yield TreePage.of_files(found, [key for key, k in zip(keys, kinds, strict=True) if k not in _LISTED])
+            yield TreePage.of_files(
+                found, [key for key, k in zip(keys, kinds, strict=True) if k not in _LISTED]
+            )
             remaining += enter([key for key, kind in zip(keys, kinds, strict=True) if kind == "directory"])
 
     def head(self, key: str) -> FileInfo | None:

@@ -11,8 +11,8 @@ from delta_log.version import VERSION
 from delta_maintenance.doctor.check import FAILURE, OK, Check, Examination
 from delta_maintenance.process.requirements import REQUIRED, missing_here
 
-#: By extra, the package that its storage needs.
-_CLIENTS = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs"}
+#: The client of all stores that can be written to.
+_CLIENT = "obstore"
 #: By scheme of a name, the package that its catalog needs, and the extra that installs it.
 _CATALOG_CLIENTS = {"glue": ("botocore", "s3"), "hms": ("thriftpy2", "hive")}
 
@@ -55,7 +55,7 @@ def _client_of(table: str) -> str | Check:
     if scheme in _CATALOG_CLIENTS:
         package, extra = _CATALOG_CLIENTS[scheme]
     elif kind is not None:
-        package, extra = _CLIENTS[kind.extra], kind.extra
+        package, extra = _CLIENT, kind.extra
     else:
         return f"{scheme}:// is opened by fsspec, and can only be read"
     if importlib.util.find_spec(package) is None:

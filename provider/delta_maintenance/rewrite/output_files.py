@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from itertools import groupby
-from typing import IO, TypeAlias
+from typing import TypeAlias
 from uuid import uuid4
 
 from msgspec import Struct
@@ -115,7 +115,7 @@ def write_outputs(
             key = output_key(task)
             # Registered first, since a file may exist although closing it failed.
             undo.callback(_remove, storage, key)
-            written.append(_write_file(context, sources, key, of_one_file, row_map))
+            written.append(_write_file(context, key, of_one_file, row_map))
         where_rows_went = row_map.finish()
         files = tuple(_output(task, storage, file) for file in written)
         undo.pop_all()
@@ -126,9 +126,7 @@ def write_outputs(
     return Outputs(files, rows, read, sum(file.bytes_copied for file in written), where_rows_went)
 
 
-def _write_file(
-    context: BinContext, sources: Sources, key: str, parts: Iterable[_Part], row_map: RowMapWriter
-) -> _Written:
+def _write_file(context: BinContext, key: str, parts: Iterable[_Part], row_map: RowMapWriter) -> _Written:
     """Put parts behind each other in a new file."""
     stats = NewFileStats(context.settings.new_stats, context.live.schema)
     read, bytes_copied = RowHash(), 0

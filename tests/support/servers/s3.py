@@ -61,16 +61,36 @@ class S3Server:
         }
 
     @cache  # noqa: B019 - a client takes long to make, and a server is there for a whole session of tests
-    def file_system(self) -> Any:
-        """An `s3fs.S3FileSystem`, which reaches the objects without the storage under test."""
-        import s3fs
+    def client(self) -> Any:
+        """Returns a client of botocore, which reaches the objects without the storage under test."""
+        return self._client_of("s3")
 
-        return s3fs.S3FileSystem(**self.storage_options, skip_instance_cache=True, use_listings_cache=False)
+    def put(self, place: str, data: bytes) -> None:
+        """Writes an object; the place is its bucket and key with a slash between them, as below."""
+        bucket, _, key = place.partition("/")
+        self.client().put_object(Bucket=bucket, Key=key, Body=data)
+
+    def put_tree(self, directory: Path, place: str) -> None:
+        """Writes the files of a directory."""
+        for path in sorted(directory.rglob("*")):
+            if path.is_file():
+                self.put(f"{place}/{path.relative_to(directory).as_posix()}", path.read_bytes())
+
+    def keys(self, place: str) -> list[str]:
+        """Lists the keys below a place, each with its bucket."""
+        bucket, _, prefix = place.partition("/")
+        pages = self.client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        return [f"{bucket}/{found['Key']}" for page in pages for found in page.get("Contents", ())]
+
+    def remove_tree(self, place: str) -> None:
+        for found in self.keys(place):
+            bucket, _, key = found.partition("/")
+            self.client().delete_object(Bucket=bucket, Key=key)
 
     def make_bucket(self) -> str:
         """Creates a bucket and returns its name."""
         name = f"bucket-{uuid.uuid4().hex[:12]}"
-        self.file_system().call_s3("create_bucket", Bucket=name)
+        self.client().create_bucket(Bucket=name)
         return name
 
     def allow_anonymous(self, bucket: str, *actions: str) -> None:
@@ -83,7 +103,7 @@ class S3Server:
             "Resource": resources,
         }
         policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
-        self.file_system().call_s3("put_bucket_policy", Bucket=bucket, Policy=policy)
+        self.client().put_bucket_policy(Bucket=bucket, Policy=policy)
 
     @staticmethod
     def everything_in(bucket: str) -> list[dict[str, Any]]:
@@ -126,10 +146,13 @@ class S3Server:
 
     @cache  # noqa: B019 - as above
     def _token_service(self) -> Any:
+        return self._client_of("sts")
+
+    def _client_of(self, service: str) -> Any:
         import botocore.session  # type: ignore[import-untyped]
 
         return botocore.session.Session().create_client(
-            "sts",
+            service,
             region_name=_REGION,
             endpoint_url=self.endpoint,
             aws_access_key_id=self.key,

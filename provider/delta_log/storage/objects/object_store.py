@@ -235,7 +235,7 @@ class ObjectStorage(Storage):
         answer = StoreAnswer.of(error)
         if answer.code == self.traits.no_bucket:
             raise self._no_bucket(self._uri_of(key)) from error
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and action not in ("list", "write"):
             raise FileNotFoundError(self._uri_of(key)) from error
         if isinstance(error, InvalidPathError):
             raise StorageError(
@@ -393,13 +393,16 @@ class ObjectStorage(Storage):
         yield self._whole_level(prefix, behind)
 
     def _whole_level(self, prefix: str, behind: str) -> SpanPage:
-        found = self._ask(
-            "list", prefix, obstore.list_with_delimiter, self.object_key(prefix).rstrip("/") or None)
+        found: Any = self._ask(
+            "list", prefix, obstore.list_with_delimiter, self.object_key(prefix).rstrip("/") or None
+        )
         files = [self._info(one) for one in found["objects"]]
         directories = [name[len(self._prefix) :] for name in found["common_prefixes"]]
         at = len(prefix)
         return SpanPage(
-            sorted((info for info in files if info.name and info.key[at:] > behind), key=lambda info: info.key),
+            sorted(
+                (info for info in files if info.name and info.key[at:] > behind), key=lambda info: info.key
+            ),
             sorted(name for name in directories if f"{name[at:]}/" > behind),
         )
 
@@ -419,7 +422,9 @@ class ObjectStorage(Storage):
                     chunk_size=self.traits.page_keys,
                 ):
                     # The mark of the directory itself has lost its slash.
-                    found = [info for info in map(self._info, page) if info.key.startswith(prefix) and info.key]
+                    found = [
+                        info for info in map(self._info, page) if info.key.startswith(prefix) and info.key
+                    ]
                     attempt = 0
                     if found:
                         last = found[-1].key
@@ -436,7 +441,9 @@ class ObjectStorage(Storage):
         if not empty:
             return files
         marks = {
-            key for key, found in zip(empty, self.head_many(empty), strict=True) if found is None or found.size
+            key
+            for key, found in zip(empty, self.head_many(empty), strict=True)
+            if found is None or found.size
         }
         return [info for info in files if info.size or info.key not in marks]
 
@@ -495,11 +502,11 @@ class ObjectStorage(Storage):
     @contextmanager
     def open_write(self, key: str) -> Iterator[Any]:
         _require_writable_key(key)
-        with ObjectWriter(self, key, self.part_bytes) as file:
+        with ObjectWriter(self, key, self.part_bytes, self._put_parts) as file:
             yield file
             file.finish()
 
-    def put_parts(self, key: str, content: Iterator[bytes]) -> None:
+    def _put_parts(self, key: str, content: Iterator[bytes]) -> None:
         """Write an object in parts while its content comes. An exception of the content gives the object up.
 
         The parts become visible at once, when the last one has arrived. The client repeats each request that fails.
@@ -599,4 +606,6 @@ def _require_expressible(path: str, uri: str) -> None:
 def _require_writable_key(key: str) -> None:
     require_key(key)
     if not is_expressible(key):
-        raise InvalidRequest(f"{key!r} holds a control character, and no object with such a key is written or deleted.")
+        raise InvalidRequest(
+            f"{key!r} holds a control character, and no object with such a key is written or deleted."
+        )

@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from delta_log.errors import StorageError
-from delta_log.storage.storage import FileInfo
+from delta_log.storage.storage import FileInfo, Storage
 
-if TYPE_CHECKING:
-    from delta_log.storage.objects.object_store import ObjectStorage
+#: Writes an object in parts, given its key and its content, while the content comes.
+PutParts: TypeAlias = Callable[[str, Iterator[bytes]], None]
 
 #: Parts that wait for the thread that sends them.
 _PARTS_AHEAD = 1
@@ -26,12 +26,14 @@ class ObjectWriter(io.RawIOBase):
     A thread of its own sends the parts.
 
     :param part_bytes: size of a part; an object of one part is written by one request.
+    :param put_parts: function that writes a larger object.
     :ivar described: the object, if one request wrote all of it. Its time comes from this machine's clock.
     """
 
-    def __init__(self, storage: ObjectStorage, key: str, part_bytes: int) -> None:
+    def __init__(self, storage: Storage, key: str, part_bytes: int, put_parts: PutParts) -> None:
         super().__init__()
         self._storage, self._key, self._part_bytes = storage, key, part_bytes
+        self._put_parts = put_parts
         self._buffer = bytearray()
         self._sender: _PartSender | None = None
         self.described: FileInfo | None = None
@@ -69,7 +71,7 @@ class ObjectWriter(io.RawIOBase):
 
     def _send(self, num_bytes: int) -> None:
         if self._sender is None:
-            self._sender = _PartSender(self._storage, self._key)
+            self._sender = _PartSender(self._storage, self._key, self._put_parts)
         with memoryview(self._buffer) as view:
             part = bytes(view[:num_bytes])
         del self._buffer[:num_bytes]
@@ -88,8 +90,8 @@ class _GivenUp(Exception):
 class _PartSender:
     """A thread that uploads the parts that another one hands over."""
 
-    def __init__(self, storage: ObjectStorage, key: str) -> None:
-        self._storage, self._key = storage, key
+    def __init__(self, storage: Storage, key: str, put_parts: PutParts) -> None:
+        self._storage, self._key, self._put_parts = storage, key, put_parts
         #: ``None`` ends the content.
         self._parts: SimpleQueue[bytes | _GivenUp | None] = SimpleQueue()
         self._room = threading.Semaphore(_PARTS_AHEAD)
@@ -143,7 +145,7 @@ class _PartSender:
 
     def _run(self) -> None:
         try:
-            self._storage.put_parts(self._key, self._content())
+            self._put_parts(self._key, self._content())
         except BaseException as error:  # noqa: BLE001 - the thread that writes raises it; obstore has some of this kind
             self._error = error
             # Nobody takes what follows, and its writer must not wait.

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, partial
 from typing import Any
@@ -25,6 +25,7 @@ from obstore.store import S3Store
 from delta_log.errors import (
     CREDENTIALS,
     BucketNotFound,
+    DeltaLogError,
     InvalidRequest,
     KeyUnusable,
     NoCredentials,
@@ -119,7 +120,12 @@ class S3Storage(ObjectStorage):
                 "that order. Keep the table in a general purpose bucket."
             )
         self._settings: S3Settings = settings_of(self.bucket, storage_options, self._configured)
-        if not storage_options.get("anon"):
+        if storage_options.get("anon"):
+            if storage_options.get("assume_role") is not None:
+                raise InvalidRequest(
+                    'The storage options have "anon" and "assume_role". Leave one of them out.'
+                )
+        else:
             self._credentials = CredentialSource(self._fetch_credentials)
 
     @property
@@ -151,12 +157,13 @@ class S3Storage(ObjectStorage):
         found = next((os.environ[key] for key in _VARIABLES[name] if os.environ.get(key)), None)
         if found is not None or not self._has_config_files():
             return found
-        if name != "endpoint_url":
-            value = self._session.get_config_variable(name)
-            return None if value is None else str(value)
-        scoped = self._session.get_scoped_config()
-        services = self._session.full_config.get("services", {}).get(scoped.get("services"), {})
-        value = services.get("s3", {}).get("endpoint_url") or scoped.get("endpoint_url")
+        with self._library_errors():
+            if name != "endpoint_url":
+                value = self._session.get_config_variable(name)
+            else:
+                scoped = self._session.get_scoped_config()
+                services = self._session.full_config.get("services", {}).get(scoped.get("services"), {})
+                value = services.get("s3", {}).get("endpoint_url") or scoped.get("endpoint_url")
         return None if value is None else str(value)
 
     @staticmethod
@@ -172,7 +179,9 @@ class S3Storage(ObjectStorage):
         role = self._options.get("assume_role")
         if role is not None:
             if self._options.get("anon"):
-                raise InvalidRequest('The storage options have "anon" and "assume_role". Leave one of them out.')
+                raise InvalidRequest(
+                    'The storage options have "anon" and "assume_role". Leave one of them out.'
+                )
             return renewing_session(role, self._options)
         try:
             from botocore.session import Session  # type: ignore[import-untyped]
@@ -190,14 +199,25 @@ class S3Storage(ObjectStorage):
         token = options.get("token") or client.get("aws_session_token")
         if options.get("assume_role") is None and (key or secret):
             if not (key and secret):
-                raise NoCredentials(self.uri, "the options have a key without a secret, or a secret without a key")
+                raise NoCredentials(
+                    self.uri, "the options have a key without a secret, or a secret without a key"
+                )
             return _printable(self.uri, str(key), str(secret), token)
-        try:
+        with self._library_errors():
             found = self._session.get_credentials()
             frozen = None if found is None else found.get_frozen_credentials()
-        except StorageError:
+        if frozen is None:
+            raise NoCredentials(self.uri, "Unable to locate credentials")
+        return _printable(self.uri, frozen.access_key, frozen.secret_key, frozen.token)
+
+    @contextmanager
+    def _library_errors(self) -> Iterator[None]:
+        """Turn an error of botocore into an error of this package."""
+        try:
+            yield
+        except DeltaLogError:
             raise
-        except Exception as error:
+        except Exception as error:  # the library has one for each source of credentials
             if type(error).__name__ in _NO_CREDENTIALS:
                 raise NoCredentials(self.uri, str(error)) from error
             raise StorageError(
@@ -205,9 +225,6 @@ class S3Storage(ObjectStorage):
                 "answers.",
                 self.uri,
             ) from error
-        if frozen is None:
-            raise NoCredentials(self.uri, "Unable to locate credentials")
-        return _printable(self.uri, frozen.access_key, frozen.secret_key, frozen.token)
 
     # -- errors ------------------------------------------------------------------------------------------
 
@@ -237,7 +254,8 @@ class S3Storage(ObjectStorage):
             return self._denied(uri, code or answer.message, action)
         if answer.key:
             return StorageError(
-                f"{uri} was not deleted, and perhaps others: {answer.said}. Check locks on the objects, and run again.", uri
+                f"{uri} was not deleted, and perhaps others: {answer.said}. Check locks on the objects, and run again.",
+                uri,
             )
         if not answer.status and answer.method:
             return StorageError(
@@ -245,14 +263,15 @@ class S3Storage(ObjectStorage):
                 f"in {CREDENTIALS}; otherwise run again when it answers.",
                 uri,
             )
-        if answer.status == _NOT_FOUND:  # S3 has words for what is missing
+        if answer.status == _NOT_FOUND and not code:  # S3 has words for what is missing
             return StorageError(
                 f"{uri}: {self.endpoint} does not answer as S3 does ({answer.status}: {answer.said}). If it never did, correct "
                 f"endpoint_url in {CREDENTIALS}; otherwise run again when it answers.",
                 uri,
             )
         return StorageError(
-            f"{uri}: the store failed ({code or answer.status}: {answer.message}). Run again when it answers.", uri
+            f"{uri}: the store failed ({code or answer.status}: {answer.message}). Run again when it answers.",
+            uri,
         )
 
     def _denied(self, uri: str, said: str, action: Action) -> StorageError:

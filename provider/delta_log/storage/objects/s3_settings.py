@@ -91,7 +91,10 @@ def settings_of(
         is_fips=bool(config.pop("use_fips_endpoint")),
     )
     if config.pop("signature_version") not in (None, "s3v4", "v4"):
-        raise config.refused("signature_version", "Requests are signed by version 4. Leave it out; for no signature set anon (true).")
+        raise config.refused(
+            "signature_version",
+            "Requests are signed by version 4. Leave it out; for no signature set anon (true).",
+        )
     s3: S3Config = {}
     if style.pop("payload_signing_enabled") is False:
         s3["unsigned_payload"] = True
@@ -108,7 +111,10 @@ def settings_of(
         "allow_http": endpoint.startswith("http:"),
         "connect_timeout": f"{int(config.pop('connect_timeout') or _CONNECT_SECONDS)}s",
         "user_agent": " ".join(
-            filter(None, (config.pop("user_agent") or f"delta-maintenance/{VERSION}", config.pop("user_agent_extra")))
+            filter(
+                None,
+                (config.pop("user_agent") or f"delta-maintenance/{VERSION}", config.pop("user_agent_extra")),
+            )
         ),
     }
     http |= certificates(verify if verify is not None else configured("ca_bundle"), "client_kwargs.verify")
@@ -153,7 +159,9 @@ class _Reader:
     def within(self, name: str) -> _Reader:
         value = self._left.pop(name, None)
         if value is not None and not isinstance(value, Mapping):
-            raise InvalidRequest(f"The storage option {self._place}{name} is no object. Give one, or leave it out.")
+            raise InvalidRequest(
+                f"The storage option {self._place}{name} is no object. Give one, or leave it out."
+            )
         return _Reader(value or {}, f"{self._place}{name}.")
 
     def refused(self, name: str, remedy: str) -> InvalidRequest:

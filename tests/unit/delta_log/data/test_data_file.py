@@ -16,7 +16,7 @@ from delta_log.data.data_file import ColumnMemory, DataFile, FileInMemory
 from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import CorruptLog, UnsupportedFeature
 from delta_log.storage.local.local_storage import LocalStorage
-from delta_log.storage.remote import opened
+from delta_log.storage.ranged_file import opened
 from delta_log.storage.storage import Storage
 from delta_log.table_config.schema import StructField, StructType, arrow_schema, parse_schema
 from delta_log.testing import MemoryStorage

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from delta_log.errors import AccessDenied, InvalidRequest
-from delta_log.storage.assumed_role import AssumedRole, with_session
+from delta_log.storage.assumed_role import AssumedRole, renewing_session
 from delta_log.storage.lock.dynamodb_lock import LockOptions
 
 ROLE = "arn:aws:iam::123456789012:role/lake"
@@ -27,23 +27,7 @@ ROLE = "arn:aws:iam::123456789012:role/lake"
 )
 def test_a_wrong_option_is_named(given: Any, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
-        with_session({"assume_role": given})
-
-
-def test_without_a_role_the_options_are_what_they_were() -> None:
-    options = {"key": "A", "secret": "S", "profile": "p"}
-    assert with_session(options) == options
-
-
-def test_a_session_takes_the_place_of_what_the_role_is_assumed_with() -> None:
-    options = {"key": "A", "secret": "S", "token": "T", "endpoint_url": "http://s3"}
-    found = with_session({**options, "assume_role": {"role_arn": ROLE}})
-    assert found.keys() == {"endpoint_url", "session"}
-
-
-def test_requests_without_a_signature_need_no_role() -> None:
-    with pytest.raises(InvalidRequest, match='"anon" and "assume_role"'):
-        with_session({"anon": True, "assume_role": {"role_arn": ROLE}})
+        renewing_session(given, {})
 
 
 def test_what_the_request_has_no_name_for_is_a_parameter() -> None:

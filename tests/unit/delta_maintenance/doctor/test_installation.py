@@ -54,7 +54,7 @@ def test_a_command_that_cannot_even_start_says_why() -> None:
 
 
 def test_a_missing_client_of_a_store_names_its_extra() -> None:
-    code, checks = doctor("s3fs", "--table", "s3://lake/t")
+    code, checks = doctor("obstore", "--table", "s3://lake/t")
     assert code == 1
     assert checks["store.client"]["remedy"] == "Install airflow-provider-delta[s3]."
     assert checks["store.open"]["status"] == "skipped"

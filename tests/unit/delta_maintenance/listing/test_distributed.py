@@ -61,34 +61,33 @@ class RangedStorage(MemoryStorage):
     page_keys = 2
 
     def list_tree(self, enter: EnterDirectories) -> Iterator[TreePage]:
-        return list_object_tree(self._span_page, enter, self.concurrency, has_ranges=True)
+        return list_object_tree(self._span, enter, self.concurrency, has_ranges=True)
 
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
-        return list_span_tree(self._span_page, span, enter)
+        return list_span_tree(self._span, span, enter)
 
-    def _span_page(self, span: KeySpan, page: str | None) -> SpanPage:
-        after = max(page or "", span.start)
-        found: list[FileInfo] = []
+    def _span(self, span: KeySpan) -> Iterator[SpanPage]:
+        files: list[FileInfo] = []
         directories: list[str] = []
+        last = None
         for key in sorted(self.objects):
-            if not key.startswith(span.prefix) or key <= after or key.startswith(f"{page}/"):
+            if not key.startswith(span.prefix) or key <= span.start:
                 continue
-            if len(found) + len(directories) == self.page_keys:
-                last = max([info.key for info in found] + directories)
-                return SpanPage(self._before(found, span), directories, last)
+            if span.end is not None and key >= span.end:
+                break
             name, slash, _ = key[len(span.prefix) :].partition("/")
             if slash and not span.deep:
-                directory = span.prefix + name
-                directories += [] if directory in directories else [directory]
-                continue
-            info = self.head(key)
-            assert info is not None
-            found.append(info)
-        return SpanPage(self._before(found, span), directories, None)
-
-    @staticmethod
-    def _before(found: list[FileInfo], span: KeySpan) -> list[FileInfo]:
-        return [info for info in found if span.end is None or info.key < span.end]
+                if name != last:
+                    directories.append(span.prefix + name)
+                last = name
+            else:
+                info = self.head(key)
+                assert info is not None
+                files.append(info)
+            if len(files) + len(directories) == self.page_keys:
+                yield SpanPage(files, directories)
+                files, directories = [], []
+        yield SpanPage(files, directories)
 
 
 def table_of(storage: MemoryStorage, keys: set[str], live: set[str]) -> History:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ def store_of(keys: Sequence[str], page_keys: int) -> ListSpan:
     """Lists as S3 does: by prefix, from a key on, with directories in the place of what is below them."""
     infos = [FileInfo(key, key.rpartition("/")[2], 1, 1) for key in sorted(keys)]
 
-    def list_span(span: KeySpan, page: str | None) -> SpanPage:
+    def list_span(span: KeySpan) -> Iterator[SpanPage]:
         found: list[FileInfo | str] = []
         for info in infos:
             rest = info.key[len(span.prefix) :]
@@ -33,14 +33,12 @@ def store_of(keys: Sequence[str], page_keys: int) -> ListSpan:
             entry = f"{span.prefix}{directory}" if slash and not span.deep else info
             if not found or found[-1] != entry:
                 found.append(entry)
-        start = int(page or 0)
-        part = found[start : start + page_keys]
-        following = str(start + page_keys) if start + page_keys < len(found) else None
-        return SpanPage(
-            [entry for entry in part if isinstance(entry, FileInfo)],
-            [entry for entry in part if isinstance(entry, str)],
-            following,
-        )
+        for start in range(0, len(found), page_keys):
+            part = found[start : start + page_keys]
+            yield SpanPage(
+                [entry for entry in part if isinstance(entry, FileInfo)],
+                [entry for entry in part if isinstance(entry, str)],
+            )
 
     return list_span
 
@@ -63,13 +61,12 @@ def test_a_directory_of_many_pages_waits_for_its_reader() -> None:
     pages, listed = 200, 0
     changed = threading.Lock()
 
-    def list_span(span: KeySpan, page: str | None) -> SpanPage:
+    def list_span(span: KeySpan) -> Iterator[SpanPage]:
         nonlocal listed
-        with changed:
-            listed += 1
-        number = int(page or 0)
-        files = [FileInfo(f"part-{number:05d}", f"part-{number:05d}", 1, 1)]
-        return SpanPage(files, [], str(number + 1) if number + 1 < pages else None)
+        for number in range(pages):
+            with changed:
+                listed += 1
+            yield SpanPage([FileInfo(f"part-{number:05d}", f"part-{number:05d}", 1, 1)], [])
 
     taken = 0
     for page in list_object_tree(list_span, lambda names: names, LANES, has_ranges=True):

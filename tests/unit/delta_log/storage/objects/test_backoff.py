@@ -1,21 +1,13 @@
 from __future__ import annotations
 
-import asyncio
-
-from delta_log.storage.objects.object_store import Backoff
+from delta_log.storage.objects.backoff import Backoff
 
 
 def test_each_wait_is_twice_the_one_before_up_to_the_longest() -> None:
     waited: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waited.append(seconds)
-
-    async def fail_six_times() -> None:
-        for attempt in range(6):
-            await Backoff(0.1, 1.0, lambda: 1.0, sleep).wait(attempt)
-
-    asyncio.run(fail_six_times())
+    backoff = Backoff(0.1, 1.0, lambda: 1.0, waited.append)
+    for attempt in range(6):
+        backoff.wait(attempt)
     assert waited == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
 
 
