@@ -5,7 +5,7 @@ ARG SPARK_IMAGE
 FROM ${SPARK_IMAGE}
 USER root
 
-# The libraries of a job. For Google Cloud Storage replace the last three by "gcsfs>=2024.6", for Azure by "adlfs>=2024.7"
+# The libraries of a job. For Google Cloud Storage replace the last three by "obstore>=0.11" and "google-auth[requests]>=2.23", for Azure by "adlfs>=2024.7"
 # and "azure-storage-blob>=12.28".
 RUN python3 -m pip install --no-cache-dir \
     "pyarrow>=18" "numpy>=1.26" "fsspec>=2024.6" "pyroaring>=1.0" "msgspec>=0.19" "sqlglot>=26" \

@@ -25,6 +25,7 @@ from tests.support.servers.proxy import (
 from tests.support.servers.s3 import S3Server
 
 from delta_log.errors import AccessDenied, InvalidRequest, StorageError
+from delta_log.storage.objects.backoff import Backoff
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import KeySpan, Storage
 
@@ -280,3 +281,35 @@ class TestS3:
         ):
             with pytest.raises(StorageError, match="there is no bucket no-such-bucket at http://127"):
                 refused("key")
+
+
+class TestGcs:
+    def test_a_store_that_asks_for_patience_is_asked_again(self, gcs: Wired) -> None:
+        gcs.storage.after_failure = Backoff(0.001)
+        gcs.proxy.rule = only(2, lambda _: True, s3_error(429, "SlowDown"))
+        assert gcs.storage.put_if_absent("log/1", b"ours") is True
+        assert len(conditional(gcs)) == 3
+
+    def test_a_large_object_is_one_upload_in_parts(self, gcs: Wired) -> None:
+        gcs.storage.part_bytes = 5 << 20
+        content = bytes(range(256)) * (12 << 12)
+        gcs.proxy.rule = only(1, lambda request: "partNumber" in request.query, Lose())
+        with gcs.storage.open_write("data") as file:
+            file.write(content)
+        assert gcs.direct.read("data") == content
+        assert {request.query.get("partNumber") for request in gcs.proxy.seen("PUT")} == {"1", "2", "3"}
+
+    def test_a_large_object_that_is_given_up_is_aborted_on_the_server(self, gcs: Wired) -> None:
+        gcs.storage.part_bytes = 5 << 20
+        with pytest.raises(ValueError, match="given up"):
+            self.give_up(gcs.storage)
+        begun = [request for request in gcs.proxy.seen("POST") if "uploads" in request.query]
+        aborted = [request for request in gcs.proxy.seen("DELETE") if "uploadId" in request.query]
+        assert len(begun) == len(aborted) == 1
+        assert gcs.direct.head("data") is None
+
+    @staticmethod
+    def give_up(storage: Storage) -> None:
+        with storage.open_write("data") as file:
+            file.write(bytes(16 << 20))
+            raise ValueError("given up")

@@ -82,8 +82,8 @@ _S3 = _Known(
 )
 _GCS = _Known(
     _names(
-        "endpoint_url project access block_size consistency requests_timeout timeout requester_pays default_location version_aware "
-        "quota_project_id"
+        "endpoint_url project access requests_timeout timeout requester_pays quota_project_id block_size cache_timeout check_connection "
+        "consistency default_location listings_expiry_time max_paths secure_serialize skip_instance_cache use_listings_cache version_aware"
     ),
     _names("token impersonation_chain scopes"),
 )
