@@ -5,11 +5,10 @@ ARG SPARK_IMAGE
 FROM ${SPARK_IMAGE}
 USER root
 
-# The libraries of a job. For Google Cloud Storage replace the last three by "obstore>=0.11" and "google-auth[requests]>=2.23", for Azure by "adlfs>=2024.7"
-# and "azure-storage-blob>=12.28".
+# The libraries of a job. For Google Cloud Storage replace botocore by "google-auth[requests]", for Azure by azure-identity.
 RUN python3 -m pip install --no-cache-dir \
     "pyarrow>=18" "numpy>=1.26" "fsspec>=2024.6" "pyroaring>=1.0" "msgspec>=0.19" "sqlglot>=26" \
-    "s3fs>=2024.6" "aiobotocore>=2.14" "obstore>=0.10"
+    "obstore>=0.11" "botocore>=1.35"
 
 # The program of drivers: cluster_application="local:///opt/delta/delta_maintenance/entrypoint/run_job.py".
 # An image for executors only does without: the job brings this package to them.

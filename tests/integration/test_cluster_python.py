@@ -123,7 +123,7 @@ def test_the_libraries_of_the_image_are_there_for_its_python(tmp_path: Path) -> 
     (tmp_path / "requirements.in").write_text("\n".join(documented_requirements()))
     resolve = ["pip", "compile", "--quiet", "--python-version", "3.10", "requirements.in"]
     found = run(sys.executable, "-m", "uv", *resolve, cwd=tmp_path)
-    assert {"pyarrow", "pyroaring", "s3fs"} <= set(re.findall(r"^([\w-]+)==", found, re.MULTILINE))
+    assert {"pyarrow", "pyroaring", "obstore"} <= set(re.findall(r"^([\w-]+)==", found, re.MULTILINE))
 
 
 def test_the_program_in_the_image_finds_its_package(tmp_path: Path) -> None:

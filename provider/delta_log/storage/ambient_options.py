@@ -50,13 +50,13 @@ def _names(text: str) -> frozenset[str]:
 
 _S3 = _Known(
     _names(
-        "endpoint_url use_ssl requester_pays default_block_size default_fill_cache default_cache_type version_aware cache_regions "
+        "endpoint_url use_ssl requester_pays default_block_size default_fill_cache default_cache_type version_aware "
         "max_concurrency fixed_upload_size local_expiry_check"
     ),
-    _names("anon key secret token username password profile session assume_role"),
+    _names("anon key secret token username password profile assume_role"),
     {
         "client_kwargs": _Known(
-            _names("region_name verify use_ssl endpoint_url api_version"),
+            _names("region_name verify use_ssl endpoint_url"),
             _names("aws_access_key_id aws_secret_access_key aws_session_token"),
         ),
         # Proxies are not here, since their addresses may hold passwords.
@@ -64,14 +64,14 @@ _S3 = _Known(
             _names(
                 "region_name signature_version user_agent user_agent_extra connect_timeout read_timeout parameter_validation "
                 "max_pool_connections s3 retries tcp_keepalive inject_host_prefix use_dualstack_endpoint use_fips_endpoint "
-                "defaults_mode ignore_configured_endpoint_urls disable_request_compression "
-                "request_min_compression_size_bytes request_checksum_calculation response_checksum_validation"
+                "defaults_mode disable_request_compression request_min_compression_size_bytes request_checksum_calculation "
+                "response_checksum_validation"
             )
         ),
         "s3_additional_kwargs": _Known(
             _names(
-                "ServerSideEncryption SSEKMSKeyId SSEKMSEncryptionContext BucketKeyEnabled StorageClass ACL RequestPayer "
-                "ExpectedBucketOwner ChecksumAlgorithm CacheControl ContentType Tagging"
+                "ServerSideEncryption SSEKMSKeyId BucketKeyEnabled StorageClass RequestPayer ChecksumAlgorithm CacheControl "
+                "ContentType Tagging"
             )
         ),
         "lock": _Known(

@@ -8,6 +8,7 @@ import pytest
 
 from delta_log.errors import InvalidRequest
 from delta_log.storage.ambient_options import ambient_options
+from delta_log.storage.objects.s3_settings import settings_of
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,27 @@ def test_an_option_that_may_be_secret_is_refused_without_its_value(
         ambient_options(address, options)
     assert f"storage option {named} " in str(raised.value)
     assert "K@" not in str(raised.value)
+
+
+def test_each_setting_of_s3_that_travels_is_obeyed_there() -> None:
+    settings: dict[str, Any] = {
+        "endpoint_url": "https://s3.example.com", "use_ssl": True, "requester_pays": True, "default_block_size": 1,
+        "default_fill_cache": False, "default_cache_type": "none", "version_aware": False, "max_concurrency": 1,
+        "fixed_upload_size": True, "local_expiry_check": True,
+        "client_kwargs": {"region_name": "r", "verify": True, "use_ssl": True, "endpoint_url": "https://other"},
+        "config_kwargs": {
+            "region_name": "r", "signature_version": "s3v4", "user_agent": "a", "user_agent_extra": "b", "connect_timeout": 1,
+            "read_timeout": 1, "parameter_validation": True, "max_pool_connections": 1, "s3": {"addressing_style": "path"},
+            "retries": {"max_attempts": 1}, "tcp_keepalive": True, "inject_host_prefix": True, "use_dualstack_endpoint": True,
+            "use_fips_endpoint": True, "defaults_mode": "legacy", "disable_request_compression": True,
+            "request_min_compression_size_bytes": 1, "request_checksum_calculation": "when_required",
+            "response_checksum_validation": "when_required",
+        },
+        "s3_additional_kwargs": {
+            "ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "k", "BucketKeyEnabled": True, "StorageClass": "STANDARD",
+            "RequestPayer": "requester", "ChecksumAlgorithm": "SHA256", "CacheControl": "c", "ContentType": "t", "Tagging": "a=b",
+        },
+    }  # fmt: skip
+    found = ambient_options("s3://lake/t", settings)
+    assert found.options == settings
+    assert settings_of("lake", found.options, lambda _: None).pays
