@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from delta_log.errors import AccessDenied, BucketNotFound, InvalidRequest, StorageError
+from delta_log.storage.ambient_options import ambient_options
 from delta_log.storage.objects.gcs import GcsStorage
 from delta_log.storage.objects.object_store import Action
 from delta_log.storage.objects.store_answer import StoreAnswer
@@ -107,6 +108,34 @@ def test_options_that_tune_caches_of_gcsfs_are_accepted() -> None:
     client_of(
         {**ANONYMOUS, "block_size": 1, "cache_timeout": 0, "consistency": "md5", "use_listings_cache": False}
     )
+
+
+def test_each_setting_that_travels_without_an_identity_is_obeyed_there() -> None:
+    settings: dict[str, Any] = {
+        "endpoint_url": "https://private.example",
+        "project": "p",
+        "access": "read_only",
+        "requests_timeout": 1,
+        "timeout": 1,
+        "requester_pays": True,
+        "quota_project_id": "q",
+        "block_size": 1,
+        "cache_timeout": 1,
+        "check_connection": False,
+        "consistency": "none",
+        "default_location": "EU",
+        "listings_expiry_time": 1,
+        "max_paths": 1,
+        "secure_serialize": True,
+        "skip_instance_cache": True,
+        "use_listings_cache": False,
+        "version_aware": False,
+    }
+    given = {**settings, "token": "ya29.token", "impersonation_chain": "a@p", "scopes": "s"}
+    found = ambient_options(URI, given)
+    assert found.options == settings
+    assert found.withheld == ("impersonation_chain", "scopes", "token")
+    assert client_of({**found.options, **ANONYMOUS}).config["base_url"] == "https://private.example"
 
 
 def test_a_variable_of_the_environment_that_the_client_cannot_read_is_named(
