@@ -78,8 +78,12 @@ def settings_of(
         read.pop(name)
     for name in _CONFIG_WITHOUT_EFFECT:
         config.pop(name)
-    region = client.pop("region_name") or config.pop("region_name") or configured("region") or _REGION
-    given = read.pop("endpoint_url") or client.pop("endpoint_url") or configured("endpoint_url")
+    regions, endpoints = (
+        (client.pop("region_name"), config.pop("region_name")),
+        (read.pop("endpoint_url"), client.pop("endpoint_url")),
+    )
+    region = next(filter(None, regions), None) or configured("region") or _REGION
+    given = next(filter(None, endpoints), None) or configured("endpoint_url")
     is_secure = all(flag is not False for flag in (read.pop("use_ssl"), client.pop("use_ssl")))
     endpoint, is_virtual = _endpoint(
         bucket,
@@ -98,7 +102,8 @@ def settings_of(
     s3: S3Config = {}
     if style.pop("payload_signing_enabled") is False:
         s3["unsigned_payload"] = True
-    pays = bool(read.pop("requester_pays")) or written.pop("RequestPayer") == "requester"
+    payer = written.pop("RequestPayer")
+    pays = bool(read.pop("requester_pays")) or payer == "requester"
     s3["request_payer"] = pays
     _encryption(s3, written)
     checksum = written.pop("ChecksumAlgorithm")
