@@ -66,7 +66,7 @@ _MAX_DELETED_AT_ONCE = 1000
 SECONDS = 60
 _SECONDS_OF_LONG_REQUESTS = 900
 _LONG_REQUEST_BYTES = 16 << 20
-#: A directory is listed past so many directories in it; with more it is listed as a whole, which holds its files in memory.
+#: A listing of a directory passes by so many large directories in it. What follows is listed as a whole, which is then held in memory.
 _MOST_PASSED_DIRECTORIES = 16
 #: No name in a directory begins with it, and all others come before it.
 _LAST_CHARACTER = "\U0010ffff"
@@ -242,6 +242,7 @@ class ObjectStorage(Storage):
                 f"{self._uri_of(key)}: an object has a key that the client cannot express ({answer.said}). Rename or delete "
                 "the object with the tools of the store.",
                 self._uri_of(key),
+                is_final=True,
             ) from error
         is_worth_it = answer.is_busy or (repeats_lost and answer.may_be_lost)
         if not is_worth_it or attempt + 1 >= self.max_attempts:
@@ -368,26 +369,33 @@ class ObjectStorage(Storage):
     def _level(self, prefix: str, behind: str) -> Iterator[SpanPage]:
         """Yield the files and directories directly below a prefix, in the order of their keys.
 
-        The client can list one level only as a whole. So a listing without levels passes by each directory, and what is behind many
-        directories is listed as a whole.
+        The client can list one level only as a whole. So this is a listing without levels, which passes by a directory in which a page ends;
+        and what is behind many of them is listed as a whole.
 
         :param prefix: empty, or with a slash at its end.
         :param behind: part of a key behind the prefix; what comes up to this key is left out.
         """
         if self.has_key_ranges:
             for _ in range(_MOST_PASSED_DIRECTORIES):
-                directory = None
+                directory = ""
                 for page in self._pages(prefix, f"{prefix}{behind}" if behind else ""):
-                    # Some servers begin anew behind a directory.
-                    later = [info for info in page if info.key[len(prefix) :] > behind]
-                    names = [info.key[len(prefix) :] for info in later]
-                    deep = next((number for number, name in enumerate(names) if "/" in name), None)
-                    if deep is not None:
-                        directory = names[deep].partition("/")[0]
-                    yield SpanPage(later[:deep], () if directory is None else (f"{prefix}{directory}",))
-                    if directory is not None:
+                    files: list[FileInfo] = []
+                    directories: list[str] = []
+                    for info in page:
+                        name, slash, _ = info.key[len(prefix) :].partition("/")
+                        # Some servers begin anew behind a directory.
+                        if info.key[len(prefix) :] <= behind:
+                            continue
+                        if not slash:
+                            files.append(info)
+                            directory = ""
+                        elif name != directory:
+                            directories.append(f"{prefix}{name}")
+                            directory = name
+                    yield SpanPage(files, directories)
+                    if directory and len(page) == self.traits.page_keys:
                         break
-                if directory is None:
+                else:
                     return
                 behind = f"{directory}/{_LAST_CHARACTER}"
         yield self._whole_level(prefix, behind)
