@@ -67,7 +67,7 @@ SECONDS = 60
 _SECONDS_OF_LONG_REQUESTS = 900
 _LONG_REQUEST_BYTES = 16 << 20
 #: A listing of a directory passes by so many large directories in it. What follows is listed as a whole, which is then held in memory.
-_MOST_PASSED_DIRECTORIES = 16
+_MOST_PASSED_DIRECTORIES = 8
 #: No name in a directory begins with it, and all others come before it.
 _LAST_CHARACTER = "\U0010ffff"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
