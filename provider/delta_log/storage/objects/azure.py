@@ -66,7 +66,9 @@ _RIGHTS: Mapping[Action, str] = {
     "copy": "the role Storage Blob Data Contributor (SAS: r and w)",
     "delete": "the role Storage Blob Data Contributor (SAS: d)",
 }
-_FORBIDDEN, _SERVER_ERROR = 403, 500
+_FORBIDDEN, _BUSY, _SERVER_ERROR = 403, (408, 429), 500
+#: Errors of Azure's libraries for a service that did not answer.
+_UNREACHED = frozenset({"ServiceRequestError", "ServiceResponseError"})
 #: How often an identity service of this machine is asked that is slow at first.
 _ASKED_OF_MACHINE = 2
 
@@ -86,7 +88,13 @@ class AzureStorage(ObjectStorage):
         if given.get("location_mode", "primary") != "primary":
             raise _refused("location_mode", "A secondary endpoint lags behind. Leave it out.")
         super().__init__(table_uri, identity_of(table_uri, given))
-        self._account = account_of(self.uri, given, os.environ)
+        try:
+            self._account = account_of(self.uri, given, os.environ)
+        except ImportError as error:
+            raise InvalidRequest(
+                f"{self.uri} needs a package that is not installed ({error}), which gets tokens. Install "
+                "airflow-provider-delta[azure], or give account_key, sas_token or connection_string."
+            ) from error
         self._connect_seconds = _seconds(given, "connection_timeout") or _CONNECT_SECONDS
         self._read_seconds, self._most_seconds = _seconds(given, "read_timeout"), _seconds(given, "timeout")
         self.begins_behind_keys = not (urlsplit(self.endpoint).hostname or "").endswith(_ONELAKE)
@@ -231,6 +239,8 @@ def _seconds(options: Mapping[str, Any], name: str) -> int | None:
 
 
 def _is_outage(error: Exception) -> bool:
-    """Whether a token service that refused is only busy, or fails."""
+    """Whether a token service is only busy, fails, or was not reached."""
     status = getattr(error, "status_code", None)
-    return isinstance(status, int) and (status in (408, 429) or status >= _SERVER_ERROR)
+    if isinstance(status, int):
+        return status in _BUSY or status >= _SERVER_ERROR
+    return not _UNREACHED.isdisjoint(kind.__name__ for kind in type(error).__mro__)

@@ -503,7 +503,10 @@ class ObjectStorage(Storage):
                 answer = StoreAnswer.of(error)
                 if not answer.code or answer.code != self.traits.undecided:
                     found = self._head(key)
-                    return found is not None and found[1].get(TOKEN) == token
+                    if found is None:
+                        # The store refuses for another reason than an object.
+                        raise self._failure(answer, "write", key) from error
+                    return found[1].get(TOKEN) == token
                 last = error
             else:
                 return True
