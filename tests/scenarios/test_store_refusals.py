@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from obstore.exceptions import BaseError
 
-from delta_log.errors import AccessDenied, BucketNotFound, NoCredentials, StorageError
+from delta_log.errors import AccessDenied, StorageError
 from delta_log.storage.local.local_storage import local_failure
 from delta_log.storage.objects.store_answer import StoreAnswer
 

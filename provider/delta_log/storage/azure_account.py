@@ -104,8 +104,8 @@ def account_of(
     place = ContainerAddress.parse(table_uri)
     options = {name: value for name, value in storage_options.items() if value not in (None, "")}
     of_environment = {name: environment[key] for name, key in _VARIABLES.items() if environment.get(key)}
-    of_environment["anon"] = of_environment.get("anon", "").lower() not in _NO
-    given = {**of_environment, **options}
+    is_anonymous = of_environment.pop("anon", "").lower() not in _NO
+    given: dict[str, Any] = {"anon": is_anonymous, **of_environment, **options}
     # What the options leave open is read from the environment, but no credential there takes the place of the options' one.
     chosen = next((name for name in _CREDENTIALS if name in options), "")
     if not chosen and not options.get("anon"):

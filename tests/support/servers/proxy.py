@@ -134,7 +134,9 @@ def proxied(upstream: str) -> Iterator[Proxy]:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
-            self.reply(response.status, dict(response.getheaders()), content, is_halved=isinstance(verdict, Halve))
+            self.reply(
+                response.status, dict(response.getheaders()), content, is_halved=isinstance(verdict, Halve)
+            )
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_request  # noqa: N815 - BaseHTTPRequestHandler's
 

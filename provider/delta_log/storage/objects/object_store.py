@@ -294,7 +294,9 @@ class ObjectStorage(Storage):
             answer = StoreAnswer.of(error.__cause__ or error)
             # Some servers say that a range is empty in an answer that the client does not understand.
             is_unclear = not answer.status and not answer.method and "range" in options
-            if answer.status == _RANGE_NOT_SATISFIABLE or (is_unclear and self._ends_before(key, options["range"])):
+            if answer.status == _RANGE_NOT_SATISFIABLE or (
+                is_unclear and self._ends_before(key, options["range"])
+            ):
                 return Content(b"", 0, None)
             raise
 

@@ -24,7 +24,10 @@ PRINCIPAL = {"tenant_id": "t", "client_id": "i", "client_secret": "s"}
         ("az://c/a/t", ContainerAddress("c", "a/t")),
         ("abfs://c@lake/t", ContainerAddress("c", "t", "lake")),
         (LAKE, ContainerAddress("c", "a/t", "lake", "lake.blob.core.windows.net")),
-        ("abfss://c@Lake.blob.core.windows.net", ContainerAddress("c", "", "lake", "lake.blob.core.windows.net")),
+        (
+            "abfss://c@Lake.blob.core.windows.net",
+            ContainerAddress("c", "", "lake", "lake.blob.core.windows.net"),
+        ),
         (
             "abfss://c@lake.z01.dfs.storage.azure.net/t",
             ContainerAddress("c", "t", "lake", "lake.z01.blob.storage.azure.net"),
@@ -33,10 +36,15 @@ PRINCIPAL = {"tenant_id": "t", "client_id": "i", "client_secret": "s"}
             "abfss://c@lake.dfs.core.chinacloudapi.cn/t",
             ContainerAddress("c", "t", "lake", "lake.blob.core.chinacloudapi.cn"),
         ),
-        ("abfss://c@dfs.dfs.core.windows.net/t", ContainerAddress("c", "t", "dfs", "dfs.blob.core.windows.net")),
+        (
+            "abfss://c@dfs.dfs.core.windows.net/t",
+            ContainerAddress("c", "t", "dfs", "dfs.blob.core.windows.net"),
+        ),
     ],
 )
-def test_an_address_names_a_container_and_perhaps_its_account(address: str, expected: ContainerAddress) -> None:
+def test_an_address_names_a_container_and_perhaps_its_account(
+    address: str, expected: ContainerAddress
+) -> None:
     assert ContainerAddress.parse(address) == expected
 
 
@@ -106,7 +114,11 @@ def test_the_emulator_has_a_name_of_its_own() -> None:
         ({"ACCOUNT_KEY": KEY}, {"anon": True}, ("", "")),
         ({"SAS_TOKEN": "?sig=1"}, {}, ("", "sig=1")),
         ({"SAS_TOKEN": "sig=1", "ACCOUNT_KEY": KEY}, {}, (KEY, "")),
-        ({"CONNECTION_STRING": f"AccountName=lake;AccountKey={KEY}", "ACCOUNT_KEY": OTHER_KEY}, {}, (KEY, "")),
+        (
+            {"CONNECTION_STRING": f"AccountName=lake;AccountKey={KEY}", "ACCOUNT_KEY": OTHER_KEY},
+            {},
+            (KEY, ""),
+        ),
         ({"CONNECTION_STRING": f"AccountName=other;AccountKey={KEY}"}, {"sas_token": "sig=1"}, ("", "sig=1")),
         ({"ANON": "true"}, {}, ("", "")),
         ({"ANON": "true"}, {"account_key": KEY}, (KEY, "")),
@@ -116,7 +128,9 @@ def test_the_emulator_has_a_name_of_its_own() -> None:
 def test_what_the_options_leave_open_is_read_from_the_environment(
     environment: dict[str, str], options: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    name, endpoint, *signs = of(options, **{f"AZURE_STORAGE_{key}": value for key, value in environment.items()})
+    name, endpoint, *signs = of(
+        options, **{f"AZURE_STORAGE_{key}": value for key, value in environment.items()}
+    )
     assert (name, endpoint) == ("lake", PUBLIC)
     assert tuple(signs) == expected
 
@@ -158,7 +172,11 @@ async def get_token(_: str) -> str:
     ("address", "options", "words"),
     [
         ("az://c/t", {"account_key": KEY}, "az://c/t names no storage account"),
-        ("abfss://lake.dfs.core.windows.net/c/t", {"account_key": KEY}, "names no container before its account"),
+        (
+            "abfss://lake.dfs.core.windows.net/c/t",
+            {"account_key": KEY},
+            "names no container before its account",
+        ),
         (LAKE, {"account_name": "other", "account_key": KEY}, "account lake, .* of the account other"),
         (LAKE, {"connection_string": f"AccountName=other;AccountKey={KEY}"}, "of the account other"),
         (LAKE, {"account_host": "https://lake.example.com", "account_key": KEY}, "account_host"),
@@ -172,7 +190,9 @@ async def get_token(_: str) -> str:
         (LAKE, {"credential": SimpleNamespace(get_token=get_token)}, "not of azure.identity.aio"),
     ],
 )
-def test_what_is_wrong_is_refused_without_its_secret(address: str, options: dict[str, Any], words: str) -> None:
+def test_what_is_wrong_is_refused_without_its_secret(
+    address: str, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(InvalidRequest, match=words) as raised:
         account_of(address, options, {})
     assert "sesame" not in str(raised.value)

@@ -139,9 +139,7 @@ def test_a_missing_right_is_named(action: Action, right: str) -> None:
 
 
 def test_a_deletion_among_several_is_refused_with_its_right_and_its_key() -> None:
-    text = (
-        "Generic MicrosoftAzure error: Bulk delete request failed for key a/t/d/x: This request is not authorized. (code: {})"
-    )
+    text = "Generic MicrosoftAzure error: Bulk delete request failed for key a/t/d/x: This request is not authorized. (code: {})"
     told = StoreAnswer.of(Exception(text.format(403)))
     error = AzureStorage(LAKE, KEY)._failure(told, "delete", "d/w")
     assert f"{LAKE}/d/x: access was denied" in str(error)
@@ -173,7 +171,11 @@ def test_what_azure_refuses_is_final(status: int, code: str, kind: type[StorageE
     [
         (OLD, "", "which was valid until 2026-01-02 03:04 UTC"),
         (KEY, "Request date header too old: 'Fri, 02 Jan 2026'", "which has expired"),
-        ({"sas_token": "sig=1"}, "Signature not valid in the specified time frame: Start", "which has expired"),
+        (
+            {"sas_token": "sig=1"},
+            "Signature not valid in the specified time frame: Start",
+            "which has expired",
+        ),
     ],
 )
 def test_what_has_expired_may_be_tried_again(options: dict[str, Any], detail: str, says: str) -> None:
