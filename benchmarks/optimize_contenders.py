@@ -20,6 +20,7 @@ from process_tree import ProcessTree
 
 from delta_log import Table
 from delta_log.snapshot.snapshot import Snapshot  # noqa: F401 - so that lazy imports are done before the clock starts
+from delta_log.storage.opening import open_storage
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.optimize import run as optimize  # noqa: F401 - the same
@@ -66,8 +67,7 @@ def our_spark(uri: str, target_bytes: int) -> dict[str, Any]:
 
 
 def our_far(uri: str, options: dict[str, Any], target_bytes: int) -> dict[str, Any]:
-    import delta_log.storage.objects.s3  # noqa: F401 - before the clock starts
-
+    open_storage(uri, options)  # imports the client before the clock starts
     spec = JobSpec("optimize", uri, "benchmark", {"target_size_bytes": target_bytes}, engine="local")
     site = JobSite(storage_options=options)
     return _timed(lambda: run_job(spec, site, SilentProgress()).status == "committed")

@@ -35,6 +35,8 @@ import shutil
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +50,11 @@ from side_by_side import Contender
 
 from delta_log import Table
 from delta_log.arrow.row_hash import RowHash
+from delta_log.storage.opening import open_storage
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.support.servers.s3 import MINIO, S3Server, running_minio
+from tests.support.servers.s3 import MINIO, running_minio
 
 CONTENDERS = (
     Contender("ours", "optimize_contenders:our_far"),
@@ -62,6 +65,23 @@ _PARTITIONS, _APPENDS = 100, 3
 
 
 def main(arguments: list[str] | None = None) -> None:
+    compare(
+        lambda home: running_minio(MINIO.find(lambda line: print(line, flush=True)), home),
+        lambda server: f"s3://{server.make_bucket()}",
+        arguments,
+    )
+
+
+def compare(
+    running: Callable[[Path], AbstractContextManager[Any]],
+    make_place: Callable[[Any], str],
+    arguments: list[str] | None,
+) -> None:
+    """Measure all cases on one server.
+
+    :param running: function that runs the server of a store, which keeps its data in a directory.
+    :param make_place: function that makes a bucket or container of a server, and returns its address.
+    """
     parser = argparse.ArgumentParser(description="OPTIMIZE on an object store, side by side")
     parser.add_argument("directory", nargs="?", type=Path, help="where the tables are")
     parser.add_argument("--rounds", type=int, default=3)
@@ -73,15 +93,15 @@ def main(arguments: list[str] | None = None) -> None:
         "a 200 files": optimize_tables.mixed(root / "mixed-200", 200),
         "b 100 partitions": _in_partitions(root / "partitions-100"),
     }
-    program = MINIO.find(lambda line: print(line, flush=True))
-    home = root / "optimize-minio"
+    home = root / "optimize-store"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir()
     try:
-        with running_minio(program, home) as server:
+        with running(home) as server:
             for name, table in tables.items():
                 for latency_ms in given.latency_ms:
-                    _measure(f"{name}, {latency_ms:g} ms", table, server, latency_ms, given.rounds)
+                    title = f"{name}, {latency_ms:g} ms"
+                    _measure(title, table, server, make_place(server), latency_ms, given.rounds)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -107,25 +127,25 @@ def _in_partitions(table: Path) -> Path:
     return table
 
 
-def _measure(name: str, table: Path, server: S3Server, latency_ms: float, rounds: int) -> None:
-    bucket = server.make_bucket()
+def _measure(name: str, table: Path, server: Any, place: str, latency_ms: float, rounds: int) -> None:
     walls: dict[str, list[float]] = {contender.name: [] for contender in CONTENDERS}
     told = {}
     for number in range(rounds):
         found = []
         for contender in CONTENDERS:
-            prefix = f"{bucket}/{contender.name}-{number}"
+            uri = f"{place}/{contender.name}-{number}"
+            storage = open_storage(uri, server.storage_options)
             for path in filter(Path.is_file, table.rglob("*")):
-                server.put(f"{prefix}/{path.relative_to(table).as_posix()}", path.read_bytes())
+                storage.put(path.relative_to(table).as_posix(), path.read_bytes())
             with vacuum_latency.at_a_distance(server.endpoint, latency_ms) as far:
                 near = dataclasses.replace(server, endpoint=far.endpoint)
                 options = {"ours": near.storage_options, "delta-rs": near.delta_rs_options}[contender.name]
-                measured = side_by_side._measure(contender, (f"s3://{prefix}", options, _TARGET_BYTES))
+                measured = side_by_side._measure(contender, (uri, options, _TARGET_BYTES))
                 counts = ", ".join(f"{n} {kind}" for kind, n in sorted(far.requests.items()))
             walls[contender.name].append(measured["wall"])
             told[contender.name] = f"{measured['cpu']:6.2f} s cpu {measured['peak_mb']:5.0f} MB  {counts}"
-            found.append(_checksum(f"s3://{prefix}", server.storage_options))
-            server.remove_tree(f"{prefix}/")
+            found.append(_checksum(uri, server.storage_options))
+            storage.delete([key for page in storage.list_tree(list) for key in page.names()])
         if found[0] != found[1]:
             raise SystemExit(f"{name}: the rows differ: {found}")
     medians = {who: statistics.median(times) for who, times in walls.items()}

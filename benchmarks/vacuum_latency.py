@@ -33,9 +33,9 @@ class Distance:
 
 def _kind(method: str, target: str) -> str:
     query = urlsplit(target).query
-    if method == "GET" and "list-type=2" in query:
+    if method == "GET" and ("list-type=2" in query or "comp=list" in query):
         return "LIST"
-    if method == "POST" and query.startswith("delete"):
+    if method == "POST" and (query.startswith("delete") or "comp=batch" in query):
         return "DELETE (bulk)"
     return method
 

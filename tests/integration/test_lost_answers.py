@@ -14,6 +14,8 @@ import pytest
 from tests.support.servers.azure import AzureServer
 from tests.support.servers.gcs import GcsServer
 from tests.support.servers.proxy import (
+    Answer,
+    Halve,
     Lose,
     Proxy,
     Request,
@@ -24,7 +26,7 @@ from tests.support.servers.proxy import (
 )
 from tests.support.servers.s3 import S3Server
 
-from delta_log.errors import AccessDenied, InvalidRequest, StorageError
+from delta_log.errors import AccessDenied, InvalidRequest, ObjectArchived, StorageError
 from delta_log.storage.objects.backoff import Backoff
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import KeySpan, Storage
@@ -313,3 +315,104 @@ class TestGcs:
         with storage.open_write("data") as file:
             file.write(bytes(16 << 20))
             raise ValueError("given up")
+
+
+@pytest.mark.slow
+class TestAzure:
+    @pytest.fixture
+    def azure(self, azure: Wired) -> Wired:
+        azure.storage.part_bytes = 1 << 20
+        azure.storage.after_failure = Backoff(0.01)
+        return azure
+
+    def test_without_any_answer_the_outcome_is_unknown_and_said_so(self, azure: Wired) -> None:
+        azure.storage.max_attempts = 2
+        azure.proxy.rule = only(0, creates, Lose())
+        with pytest.raises(StorageError, match="log/1: .* cannot be reached"):
+            azure.storage.put_if_absent("log/1", b"ours")
+        assert azure.direct.read("log/1") == b"ours"
+
+    @pytest.mark.parametrize("status", [408, 429, 500, 503])
+    def test_a_store_that_is_busy_is_asked_again(self, azure: Wired, status: int) -> None:
+        azure.direct.put("a", b"1")
+        azure.direct.put("b", b"1")
+        busy = s3_error(status, "ServerBusy")
+        azure.proxy.rule = only(2, lambda _: True, busy)
+        assert azure.storage.read("a") == b"1"
+        azure.proxy.rule = only(2, lambda _: True, busy)
+        assert azure.storage.put_if_absent("c", b"1") is True
+        azure.proxy.rule = only(2, lambda _: True, busy)
+        assert [info.key for info in azure.storage.list_from("")] == ["a", "b", "c"]
+        azure.proxy.rule = only(2, lambda _: True, busy)
+        azure.storage.delete(["a", "b", "absent"])
+        assert [info.key for info in azure.direct.list_from("")] == ["c"]
+
+    @pytest.mark.parametrize("how", [Lose(), Halve()])
+    def test_a_content_that_breaks_off_is_read_again(self, azure: Wired, how: Lose | Halve) -> None:
+        azure.direct.put("a", b"content" * 100_000)
+        azure.proxy.rule = only(1, lambda r: r.method == "GET", how)
+        assert azure.storage.read("a") == b"content" * 100_000
+
+    def test_deletions_whose_answer_was_lost_are_made_again(self, azure: Wired) -> None:
+        names = [f"{number:03d}" for number in range(300)]
+        for name in names:
+            azure.direct.put(name, b"1")
+        azure.proxy.rule = only(1, lambda r: r.query.get("comp") == "batch", Lose())
+        azure.storage.delete(names)
+        assert list(azure.direct.list_from("")) == []
+
+    @pytest.mark.parametrize("what", ["block", "blocklist"])
+    @pytest.mark.parametrize("how", [Lose(), s3_error(503, "ServerBusy")])
+    def test_a_large_object_is_written_although_an_answer_is_lost_or_the_store_is_busy(
+        self, azure: Wired, what: str, how: Lose | Answer
+    ) -> None:
+        content = bytes(range(256)) * 10_000
+        azure.proxy.rule = only(1, lambda r: r.query.get("comp") == what, how)
+        with azure.storage.open_write("data") as file:
+            file.write(content)
+        assert azure.direct.read("data") == content
+        assert len([r for r in azure.proxy.requests if r.query.get("comp") == what]) >= 2
+
+    def test_a_large_object_that_is_given_up_leaves_no_blob(self, azure: Wired) -> None:
+        with pytest.raises(ValueError, match="given up"):
+            TestS3.written(azure, TestS3.broken_off())
+        assert [r for r in azure.proxy.requests if r.query.get("comp") == "blocklist"] == []
+        assert azure.direct.head("data") is None
+        assert list(azure.direct.list_from("")) == []
+        assert azure.storage.put_if_absent("data", b"1") is True
+
+    def test_two_writers_of_one_large_object_mix_no_blocks(self, azure: Wired) -> None:
+        contents = [bytes([number]) * (3 << 20) for number in (1, 2)]
+
+        def write(content: bytes) -> bool:
+            # The writer that ends first discards the blocks of the other one.
+            with suppress(StorageError), azure.storage.open_write("data") as file:
+                for start in range(0, len(content), 1 << 19):
+                    file.write(content[start : start + (1 << 19)])
+            return True
+
+        for _ in range(5):
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(write, contents))
+            assert azure.direct.read("data") in contents
+
+    def test_a_listing_of_the_log_begins_at_its_new_part(self, azure: Wired) -> None:
+        for number in range(20):
+            azure.direct.put(f"_delta_log/{number:020d}.json", b"1")
+        azure.direct.put("_delta_log/_sidecars/a", b"1")
+        azure.direct.put("_delta_log/_last_checkpoint", b"1")
+        found = [info.name for info in azure.storage.list_from("_delta_log", f"{18:020d}.")]
+        assert found == [f"{18:020d}.json", f"{19:020d}.json", "_last_checkpoint"]
+        assert azure.proxy.requests[0].query["startFrom"] == f"table/_delta_log/{18:020d}"
+
+    def test_an_archived_object_is_told(self, azure: Wired) -> None:
+        azure.proxy.rule = only(0, lambda r: r.method == "GET", s3_error(409, "BlobArchived"))
+        with pytest.raises(ObjectArchived, match="archived"):
+            azure.storage.read("a")
+        with pytest.raises(ObjectArchived, match="archived"):
+            azure.storage.open_read("a")
+
+    def test_a_creation_that_a_policy_forbids_is_not_taken_for_another_writers(self, azure: Wired) -> None:
+        azure.proxy.rule = only(0, creates, s3_error(409, "BlobImmutableDueToPolicy"))
+        with pytest.raises(StorageError, match="BlobImmutableDueToPolicy"):
+            azure.storage.put_if_absent("a", b"1")

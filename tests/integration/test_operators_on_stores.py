@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp.connector import _SSL_CONTEXT_VERIFIED
 from airflow.sdk.exceptions import AirflowFailException
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted
 from tests.support.servers.azure import AZURITE, AzureServer
@@ -110,8 +109,6 @@ def azure_cloud(
 ) -> Iterator[AzureCloud]:
     program = AZURITE.find(teller(request.config))
     with running_azure_cloud(program, tmp_path_factory.mktemp("azure-cloud")) as cloud:
-        # In this process aiohttp has read the trusted certificates already, and has no public name for them.
-        _SSL_CONTEXT_VERIFIED.load_verify_locations(cloud.environment["SSL_CERT_FILE"])
         yield cloud
 
 

@@ -70,7 +70,8 @@ STORES: dict[str, Callable[[pytest.FixtureRequest], Any]] = {
 def kind(request: Request) -> str:
     if "list-type" in request.query or request.query.get("comp") == "list":
         return "LIST"
-    return "DELETE" if request.method == "POST" and "delete" in request.query else request.method
+    is_deletion = "delete" in request.query or request.query.get("comp") == "batch"
+    return "DELETE" if request.method == "POST" and is_deletion else request.method
 
 
 @pytest.mark.slow

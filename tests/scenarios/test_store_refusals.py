@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from obstore.exceptions import BaseError
 
-from delta_log.errors import AccessDenied, BucketNotFound, NoCredentials, StorageError
+from delta_log.errors import AccessDenied, StorageError
 from delta_log.storage.local.local_storage import local_failure
 from delta_log.storage.objects.store_answer import StoreAnswer
 
@@ -64,28 +64,6 @@ def test_a_store_that_cannot_be_reached_is_no_refusal() -> None:
     sent = BaseError("Error performing GET http://127.0.0.1:9/b/k in 1ms - HTTP error: error sending request")
     error = failure("s3://lake/t", {}, sent)
     assert (type(error), error.retryable) == (StorageError, True)
-
-
-def test_what_azure_refuses_is_final() -> None:
-    from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
-    from azure.identity import CredentialUnavailableError
-
-    def coded(code: str) -> Exception:
-        error: Any = HttpResponseError("said")
-        error.error_code = code
-        return cast(Exception, error)
-
-    none = "DefaultAzureCredential failed to retrieve a token from the included credentials.\nAttempted credentials:"
-    for error, kind in (
-        (CredentialUnavailableError("none"), NoCredentials),
-        (ClientAuthenticationError(none), NoCredentials),
-        (ClientAuthenticationError("invalid client secret"), AccessDenied),
-        (coded("PublicAccessNotPermitted"), NoCredentials),
-        (coded("ContainerNotFound"), BucketNotFound),
-    ):
-        options = {"account_name": "lake", "account_key": "a2V5"}
-        told = failure("abfs://c@lake.dfs.core.windows.net/t", options, error)
-        assert (type(told), told.retryable) == (kind, False), error
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,13 @@ class AzureServer:
             client.create_container(name)
         return name
 
+    def put(self, container: str, key: str, data: bytes) -> None:
+        """Writes a blob, with any key."""
+        from azure.storage.blob import BlobServiceClient
+
+        with BlobServiceClient.from_connection_string(self.connection_string) as client:
+            client.get_blob_client(container, key).upload_blob(data)
+
 
 @contextmanager
 def running_azurite(program: list[str], directory: Path, scheme: str = "http") -> Iterator[AzureServer]:

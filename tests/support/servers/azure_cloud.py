@@ -32,6 +32,7 @@ from tests.support.servers.connect_proxy import running_connect_proxy
 
 _LOGIN = "login.microsoftonline.com"
 _STORE = "https://storage.azure.com"
+_CA = "authority"
 
 
 @dataclass
@@ -86,12 +87,12 @@ def running_azure_cloud(program: list[str], directory: Path) -> Iterator[AzureCl
     """
     account = AzureServer("").account
     hosts = {name: f"{account}.{name}.core.windows.net" for name in ("blob", "dfs")}
-    certificate, key = _certificates(directory, [*hosts.values(), _LOGIN])
-    tls = ["--oauth", "basic", "--cert", str(certificate), "--key", str(key)]
+    certificates = _certificates(directory, [*hosts.values(), _LOGIN])
+    tls = ["--oauth", "basic", "--cert", str(certificates.server), "--key", str(certificates.key)]
     with ExitStack() as stack:
         server = stack.enter_context(running_azurite([*program, *tls], directory, scheme="https"))
         cloud = AzureCloud(server, {})
-        login = stack.enter_context(_running_login(cloud, certificate, key))
+        login = stack.enter_context(_running_login(cloud, certificates))
         store = int(server.endpoint.rpartition(":")[2])
         ports = {**dict.fromkeys(hosts.values(), store), _LOGIN: login}
         proxy = stack.enter_context(running_connect_proxy(ports))
@@ -99,21 +100,36 @@ def running_azure_cloud(program: list[str], directory: Path) -> Iterator[AzureCl
         cloud.environment = {
             **proxies,
             **{name.upper(): value for name, value in proxies.items()},
-            "SSL_CERT_FILE": str(certificate),
-            "REQUESTS_CA_BUNDLE": str(certificate),
+            "SSL_CERT_FILE": str(certificates.authority),
+            "REQUESTS_CA_BUNDLE": str(certificates.authority),
         }
         yield cloud
 
 
 @contextmanager
-def _running_login(cloud: AzureCloud, certificate: Path, key: Path) -> Iterator[int]:
+def _running_login(cloud: AzureCloud, certificates: _Certificates) -> Iterator[int]:
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
             """Logs nothing."""
 
         def do_POST(self) -> None:
             sent = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            status, answer = cloud.token_for(self.path, {name: values[0] for name, values in sent.items()})
+            self.reply(*cloud.token_for(self.path, {name: values[0] for name, values in sent.items()}))
+
+        def do_GET(self) -> None:
+            """Tell that this host has no other names, and where a tenant gives out tokens."""
+            tenant = f"https://{_LOGIN}/{cloud.tenant}"
+            self.reply(
+                200,
+                {
+                    "metadata": [],
+                    "issuer": f"{tenant}/v2.0",
+                    "authorization_endpoint": f"{tenant}/oauth2/v2.0/authorize",
+                    "token_endpoint": f"{tenant}/oauth2/v2.0/token",
+                },
+            )
+
+        def reply(self, status: int, answer: Mapping[str, object]) -> None:
             body = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -123,7 +139,7 @@ def _running_login(cloud: AzureCloud, certificate: Path, key: Path) -> Iterator[
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(certificates.server, certificates.key)
     # The thread of a connection does the handshake.
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever)
@@ -136,29 +152,52 @@ def _running_login(cloud: AzureCloud, certificate: Path, key: Path) -> Iterator[
         server.server_close()
 
 
-def _certificates(directory: Path, hosts: list[str]) -> tuple[Path, Path]:
-    """Files with a certificate for some hosts and this machine, and with its key. It vouches for itself."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "airflow-provider-delta tests")])
+@dataclass(frozen=True)
+class _Certificates:
+    """Files in PEM form: an authority to trust, and the certificate of the servers with its key."""
+
+    authority: Path
+    server: Path
+    key: Path
+
+
+def _certificates(directory: Path, hosts: list[str]) -> _Certificates:
+    """Make an authority, and a certificate for some hosts and this machine."""
+    found = _Certificates(*(directory / f"{name}.pem" for name in ("authority", "server", "key")))
+    keys = [rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2)]
+    authority = _signed(_CA, keys[0], keys[0]).add_extension(
+        x509.BasicConstraints(ca=True, path_length=0), critical=True
+    )
     names = [*map(x509.DNSName, (*hosts, "localhost")), x509.IPAddress(ip_address("127.0.0.1"))]
+    server = _signed("server", keys[1], keys[0]).add_extension(
+        x509.SubjectAlternativeName(names), critical=False
+    )
+    for path, certificate in ((found.authority, authority), (found.server, server)):
+        signed = certificate.sign(keys[0], hashes.SHA256())
+        path.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    found.key.write_bytes(keys[1].private_bytes(serialization.Encoding.PEM, form, plain))
+    return found
+
+
+def _signed(name: str, key: rsa.RSAPrivateKey, authority: rsa.RSAPrivateKey) -> x509.CertificateBuilder:
+    """
+    :param authority: key of the authority that will sign.
+    """
+    subject, issuer = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"airflow-provider-delta tests {who}")])
+        for who in (name, _CA)
+    )
     now = datetime.now(timezone.utc)
-    certificate = (
+    return (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(issuer)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = directory / "certificate.pem", directory / "key.pem"
-    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False
         )
     )
-    return paths

@@ -40,6 +40,11 @@ class Lose:
 
 
 @dataclass(frozen=True)
+class Halve:
+    """The server handles the request, and the connection breaks in the middle of its answer's body."""
+
+
+@dataclass(frozen=True)
 class Without:
     """The server gets the request without this header."""
 
@@ -53,7 +58,7 @@ class Hold:
     until: threading.Event
 
 
-Verdict = Answer | Hold | Lose | Without
+Verdict = Answer | Halve | Hold | Lose | Without
 Rule = Callable[[Request], Verdict | None]
 
 
@@ -129,18 +134,26 @@ def proxied(upstream: str) -> Iterator[Proxy]:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
-            self.reply(response.status, dict(response.getheaders()), content)
+            self.reply(
+                response.status, dict(response.getheaders()), content, is_halved=isinstance(verdict, Halve)
+            )
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_request  # noqa: N815 - BaseHTTPRequestHandler's
 
-        def reply(self, status: int, headers: dict[str, str], content: bytes) -> None:
+        def reply(
+            self, status: int, headers: dict[str, str], content: bytes, *, is_halved: bool = False
+        ) -> None:
             self.send_response_only(status)
             for name, value in headers.items():
                 if name.lower() not in ("transfer-encoding", "connection", "content-length"):
                     self.send_header(name, value)
-            size = headers.get("Content-Length") if self.command == "HEAD" else str(len(content))
-            self.send_header("Content-Length", size or "0")
+            lengths = [value for name, value in headers.items() if name.lower() == "content-length"]
+            size = (lengths or ["0"])[0] if self.command == "HEAD" else str(len(content))
+            self.send_header("Content-Length", size)
             self.end_headers()
+            if is_halved:
+                self.close_connection = True
+                content = content[: len(content) // 2]
             if self.command != "HEAD":
                 self.wfile.write(content)
 

@@ -154,6 +154,7 @@ class ObjectStorage(Storage):
         self._locate(table_uri)
         self._clients = Clients(self._connect)
         self.has_key_ranges = self.traits.has_key_ranges
+        self.begins_behind_keys = self.traits.begins_behind_keys
 
     def _locate(self, table_uri: str) -> None:
         self.uri = table_uri.rstrip("/")
@@ -291,15 +292,21 @@ class ObjectStorage(Storage):
             raise ContentChanged(self._uri_of(key)) from error
         except StorageError as error:
             answer = StoreAnswer.of(error.__cause__ or error)
-            # An empty object has no last bytes, and some servers say so in an answer that the client does not understand.
+            # Some servers say that a range is empty in an answer that the client does not understand.
             is_unclear = not answer.status and not answer.method and "range" in options
-            if answer.status == _RANGE_NOT_SATISFIABLE or (is_unclear and self._is_empty(key)):
+            if answer.status == _RANGE_NOT_SATISFIABLE or (
+                is_unclear and self._ends_before(key, options["range"])
+            ):
                 return Content(b"", 0, None)
             raise
 
-    def _is_empty(self, key: str) -> bool:
+    def _ends_before(self, key: str, asked: Any) -> bool:
+        """
+        :param asked: range in the form that the client takes.
+        """
         found = self.head(key)
-        return found is not None and not found.size
+        start = asked.get("offset", 0) if isinstance(asked, Mapping) else asked[0]
+        return found is not None and found.size <= start
 
     def open_read(self, key: str) -> Any:
         """Open an object by reading its end, which holds Parquet's footer; a small file is then read whole."""
@@ -375,7 +382,7 @@ class ObjectStorage(Storage):
         :param prefix: empty, or with a slash at its end.
         :param behind: part of a key behind the prefix; what comes up to this key is left out.
         """
-        if self.has_key_ranges:
+        if self.has_key_ranges or (behind and self.begins_behind_keys):
             for _ in range(_MOST_PASSED_DIRECTORIES):
                 directory = ""
                 for page in self._pages(prefix, f"{prefix}{behind}" if behind else ""):
@@ -426,7 +433,7 @@ class ObjectStorage(Storage):
                 for page in obstore.list(
                     client,
                     self.object_key(prefix).rstrip("/") or None,
-                    offset=self.object_key(last) if last else None,
+                    offset=self.object_key(last) if last and self.begins_behind_keys else None,
                     chunk_size=self.traits.page_keys,
                 ):
                     # The mark of the directory itself has lost its slash.
@@ -438,7 +445,9 @@ class ObjectStorage(Storage):
                         last = found[-1].key
                         yield found
             except (BaseError, OSError, ValueError) as error:
-                self._wait_or_raise(error, "list", prefix, attempt)
+                # Without a start it would begin anew.
+                is_lost = last != behind and not self.begins_behind_keys
+                self._wait_or_raise(error, "list", prefix, self.max_attempts if is_lost else attempt)
                 attempt += 1
             else:
                 return
@@ -496,7 +505,10 @@ class ObjectStorage(Storage):
                 answer = StoreAnswer.of(error)
                 if not answer.code or answer.code != self.traits.undecided:
                     found = self._head(key)
-                    return found is not None and found[1].get(TOKEN) == token
+                    if found is None:
+                        # The store refuses for another reason than an object.
+                        raise self._failure(answer, "write", key) from error
+                    return found[1].get(TOKEN) == token
                 last = error
             else:
                 return True
@@ -566,10 +578,12 @@ class ObjectStorage(Storage):
             for key in chunk:
                 _require_writable_key(key)
             if self.traits.has_bulk_deletion:
-                self._delete_at_once(chunk)
-            else:
-                for _ in map_ordered(self._delete_one, chunk, min(self.concurrency, len(chunk))):
-                    pass
+                # Some stores give up where an object is absent.
+                with suppress(FileNotFoundError):
+                    self._delete_at_once(chunk)
+                    continue
+            for _ in map_ordered(self._delete_one, chunk, min(self.concurrency, len(chunk))):
+                pass
 
     def _delete_at_once(self, keys: Sequence[str]) -> None:
         self._ask(

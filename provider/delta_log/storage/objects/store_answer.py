@@ -83,7 +83,7 @@ class StoreAnswer(Struct, frozen=True):
     @property
     def has_no_reason(self) -> bool:
         """Whether the answer to a question for an object is a refusal, which then has no body to say why."""
-        return self.method == "HEAD" and self.status in (400, 403)
+        return self.method == "HEAD" and self.status in (400, 401, 403, 409)
 
     @property
     def is_busy(self) -> bool:

@@ -11,16 +11,18 @@ from msgspec import Struct
 class StoreTraits(Struct, frozen=True):
     """One kind of object store.
 
-    :param has_key_ranges: a listing can begin behind any key. Otherwise the store lists a prefix from its beginning.
+    :param begins_behind_keys: a listing can begin behind any key. Otherwise the store lists a prefix from its beginning.
+    :param has_key_ranges: a listing that begins behind a key holds all greater keys, those in directories included.
     :param has_suffix_ranges: one request can read the end of an object whose size is not known.
     :param most_copied_bytes: size of the largest object that the store copies by itself, and before it answers; 0: it copies none.
-    :param has_bulk_deletion: one request deletes many objects, and an absent one is no error.
+    :param has_bulk_deletion: one request deletes many objects.
     :param page_keys: number of keys in a page of a listing, as the store divides it.
     :param undecided: code of a conditional put that the store gave up because of others to the same key, without a decision.
     :param no_bucket: code for a bucket or container that is not there.
     :param directory_mark: name of the metadata that make an object stand for a directory; empty: there are none.
     """
 
+    begins_behind_keys: bool
     has_key_ranges: bool
     has_suffix_ranges: bool
     most_copied_bytes: int
@@ -32,6 +34,7 @@ class StoreTraits(Struct, frozen=True):
 
 
 S3 = StoreTraits(
+    begins_behind_keys=True,
     has_key_ranges=True,
     has_suffix_ranges=True,
     most_copied_bytes=5 << 30,
@@ -41,6 +44,7 @@ S3 = StoreTraits(
     no_bucket="NoSuchBucket",
 )
 GCS = StoreTraits(
+    begins_behind_keys=True,
     has_key_ranges=True,
     has_suffix_ranges=True,
     most_copied_bytes=5 << 40,
@@ -49,12 +53,14 @@ GCS = StoreTraits(
     undecided="",
     no_bucket="NoSuchBucket",
 )
-#: A copy may go on after its request was answered, and the client does not tell; so nothing is copied by the store.
+#: A copy may go on after its request was answered, and the client does not tell; so nothing is copied by the store. A hierarchical
+#: namespace promises no order of keys across directories.
 AZURE = StoreTraits(
+    begins_behind_keys=True,
     has_key_ranges=False,
     has_suffix_ranges=False,
     most_copied_bytes=0,
-    has_bulk_deletion=False,
+    has_bulk_deletion=True,
     page_keys=5000,
     undecided="",
     no_bucket="ContainerNotFound",
