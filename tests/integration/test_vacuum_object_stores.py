@@ -98,7 +98,7 @@ def test_an_object_that_the_client_cannot_name_is_named_and_nothing_is_deleted(
     server.put(place[0].split("/")[2], "lake/events/day=2024-01-01//odd", b"old")
     report = run_job(JobSpec("vacuum", place[0], "run"), JobSite(place[1]), SilentProgress())
     assert report.error is not None
-    assert "day=2024-01-01//odd" in report.error.message
+    assert "lake/events/day=2024-01-01//" in report.error.message
     assert storage.head("orphan") is not None
 
 
