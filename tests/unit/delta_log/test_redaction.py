@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -92,8 +93,9 @@ def test_a_place_beside_a_table_is_no_way_around() -> None:
     table = Table("memory://lake/events")
     with pytest.raises(InvalidRequest, match="carries credentials"):
         table.storage_at(f"memory://lake/events?sig={SECRET}")
+    storage: Any = Table("s3://lake/events", {"key": "key", "secret": "secret"}).storage
     with pytest.raises(InvalidRequest, match="carries credentials"):
-        table.storage.beside(f"memory://lake/events?sig={SECRET}")  # type: ignore[attr-defined]
+        storage.beside(f"s3://lake/events?sig={SECRET}")
 
 
 def test_errors_show_no_credential_of_what_a_log_or_a_client_says() -> None:

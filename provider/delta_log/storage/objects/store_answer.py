@@ -13,9 +13,13 @@ from msgspec import Struct
 
 #: Separates what an error says from a description of its parts, which repeats it.
 _DETAILS = "\n\nDebug source:"
-_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3})[^:]*: ?(.*)", re.DOTALL)
+_STATUS_BEFORE = "Server returned non-2xx status code: "
+_STATUS = re.compile(rf"{_STATUS_BEFORE}(\d{{3}})[^:]*: ?(.*)", re.DOTALL)
 _ERROR_IN_ANSWER = "Server returned error response: "
 _REDIRECT = "Received redirect without LOCATION"
+#: Where there was no answer: the kind of failure, and behind it what the system said of it, between quotation marks.
+_NO_ANSWER = re.compile(r"HttpError \{\s*kind: (\w+)(.*)", re.DOTALL)
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _METHOD = re.compile(r"Error performing ([A-Z]+) ")
 #: One object of several that one request should delete: its key, what the store says, and the code or the status.
 _NOT_DELETED = re.compile(r"request failed for key (.*?): (.*) \(code: (\w*)\)", re.DOTALL)
@@ -44,7 +48,7 @@ class StoreAnswer(Struct, frozen=True):
         """
         :param error: exception of obstore.
         """
-        text = str(error).partition(_DETAILS)[0]
+        text, _, details = str(error).partition(_DETAILS)
         method = _METHOD.search(text)
         asked = method[1] if method else ""
         deletion = _NOT_DELETED.search(text)
@@ -54,11 +58,16 @@ class StoreAnswer(Struct, frozen=True):
             return cls(f"{code}: {said}", "DELETE", status, key=key, deletion_code=code)
         found = _STATUS.search(text)
         if found is not None:
-            return cls(_in_one_line(found[0]), asked, int(found[1]), found[2])
+            return cls(_in_one_line(found[0].removeprefix(_STATUS_BEFORE)), asked, int(found[1]), found[2])
         if _ERROR_IN_ANSWER in text:
             return cls(_in_one_line(text), asked, 200, text.partition(_ERROR_IN_ANSWER)[2])
         if _REDIRECT in text:
             return cls(_in_one_line(text), asked, 301)
+        no_answer = _NO_ANSWER.search(details)
+        if no_answer is not None:
+            # An address may hold a token.
+            quoted = [said for said in _QUOTED.findall(no_answer[2]) if "://" not in said]
+            return cls(_in_one_line(": ".join(quoted) or no_answer[1]), asked)
         return cls(_in_one_line(text), asked)
 
     @property

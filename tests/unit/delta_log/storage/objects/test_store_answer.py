@@ -60,3 +60,24 @@ def test_an_object_that_was_not_deleted_is_named(code: str, status: int) -> None
     found = answer(f"Generic error: Bulk delete request failed for key a/b: c: not (allowed). (code: {code})")
     assert (found.key, found.code, found.status, found.method) == ("a/b", code, status, "DELETE")
     assert found.said == f"{code}: c: not (allowed)."
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        (
+            'HttpError {\n kind: Connect, source: reqwest::Error { kind: Request, source: Error( Connect, ConnectError( "tcp connect error", '
+            '127.0.0.1:9, Os { code: 111, kind: ConnectionRefused, message: "Connection refused", }, ), ) }, }',
+            "tcp connect error: Connection refused",
+        ),
+        (
+            "HttpError { kind: Timeout, source: reqwest::Error { kind: Request, source: TimedOut, }, }",
+            "Timeout",
+        ),
+        ('HttpError { kind: Request, url: "http://h/b?sig=secret" }', "Request"),
+    ],
+)
+def test_without_an_answer_the_system_says_why(details: str, said: str) -> None:
+    text = "Generic S3 error: Error performing GET http://h/b/a in 2s, after 4 retries, max_retries: 4 - HTTP error: error sending request"
+    found = StoreAnswer.of(OSError(f"{text}\n\nDebug source:\nGeneric {{ {details} }}"))
+    assert (found.said, found.method, found.status) == (said, "GET", 0)
