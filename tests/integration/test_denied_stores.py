@@ -42,7 +42,7 @@ def error_of(table: str, options: dict[str, Any], operation: str = "optimize") -
         ({"secret": "wrong"}, "AccessDenied", "secret key does not belong"),
         ({"key": "nobody"}, "AccessDenied", "does not know the access key"),
         ({"key": None, "secret": None}, "NoCredentials", "Unable to locate credentials"),
-        ({"secret": None}, "NoCredentials", "missing: aws_secret_access_key"),
+        ({"secret": None}, "NoCredentials", "a key without a secret"),
     ],
 )
 def test_wrong_or_missing_credentials_are_final(

@@ -94,7 +94,7 @@ def test_tables_of_one_bucket_share_a_client(table: TailedTable, s3_server: S3Se
     other.create()
     pool = StoragePool(table.storage_options)
     first, second = pool.open(table.uri), pool.open(other.uri + "/")
-    assert first._fs is second._fs  # type: ignore[attr-defined]
+    assert first._clients is second._clients  # type: ignore[attr-defined]
     assert [commit.version for commit in CommitFollower(first, -1).poll()] == [0, 1]
     assert [commit.version for commit in CommitFollower(second, -1).poll()] == [0]
     assert second.uri == other.uri
