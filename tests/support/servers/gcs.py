@@ -31,6 +31,18 @@ class GcsServer:
         """Options for `open_storage`, `Table` and the command line."""
         return {"token": "anon", "endpoint_url": self.endpoint, "project": "tests"}
 
+    @property
+    def delta_rs_options(self) -> dict[str, str]:
+        """Options for `deltalake`."""
+        key = {
+            "gcs_base_url": self.endpoint,
+            "disable_oauth": True,
+            "client_email": "",
+            "private_key": "",
+            "private_key_id": "",
+        }
+        return {"google_service_account_key": json.dumps(key)}
+
     def keys(self, bucket: str) -> list[str]:
         found = self._call("GET", f"storage/v1/b/{bucket}/o")
         return [item["name"] for item in found.get("items") or ()]
