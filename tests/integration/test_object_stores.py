@@ -130,3 +130,35 @@ class TestAzureStorage(ServerContract):
     @pytest.fixture
     def storage(self, azure_server: AzureServer, azure_container: str) -> Storage:
         return self.opened(f"abfss://{azure_container}/table with space", azure_server.storage_options)
+
+    def test_variables_that_the_client_reads_by_itself_do_not_count(
+        self, azure_server: AzureServer, azure_container: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in (
+            "TOKEN",
+            "SAS_KEY",
+            "ACCESS_KEY",
+            "ENDPOINT",
+            "USE_EMULATOR",
+            "CLIENT_ID",
+            "ACCOUNT_NAME",
+        ):
+            monkeypatch.setenv(f"AZURE_STORAGE_{name}", "true")
+        for name in ("SKIP_SIGNATURE", "USE_AZURE_CLI", "USE_FABRIC_ENDPOINT", "CONTAINER_NAME", "PROXY_URL"):
+            monkeypatch.setenv(f"AZURE_{name}", "true")
+        storage = open_storage(f"abfss://{azure_container}/t", azure_server.storage_options)
+        storage.put("a", b"1")
+        assert storage.read("a") == b"1"
+
+    def test_a_mark_of_a_directory_is_no_file(
+        self, storage: Any, azure_server: AzureServer, azure_container: str
+    ) -> None:
+        """Hadoop's client leaves such marks, and so does a hierarchical namespace."""
+        storage.put("log/a", b"1")
+        for key in ("log", "log/m"):
+            azure_server.put(azure_container, storage.object_key(key), b"", {"hdi_isfolder": "true"})
+        assert storage.head("log") is None
+        assert [info.name for info in storage.list_from("log")] == ["a"]
+        assert list(storage.list_from("")) == []
+        pages = list(storage.list_part(KeySpan("", deep=True), lambda below: below))
+        assert [key for page in pages for key in page.names()] == ["log/a"]

@@ -90,7 +90,8 @@ _GCS = _Known(
 _AZURE = _Known(
     _names(
         "account_name account_host location_mode blocksize max_concurrency timeout connection_timeout read_timeout socket_timeout "
-        "default_fill_cache default_cache_type version_aware assume_container_exists"
+        "default_fill_cache default_cache_type version_aware assume_container_exists listings_expiry_time max_paths "
+        "skip_instance_cache use_listings_cache"
     ),
     _names(
         "account_key connection_string credential sas_token tenant_id client_id client_secret anon managed_identity_client_id "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -71,12 +71,12 @@ class AzureServer:
             client.create_container(name)
         return name
 
-    def put(self, container: str, key: str, data: bytes) -> None:
+    def put(self, container: str, key: str, data: bytes, metadata: Mapping[str, str] | None = None) -> None:
         """Writes a blob, with any key."""
         from azure.storage.blob import BlobServiceClient
 
         with BlobServiceClient.from_connection_string(self.connection_string) as client:
-            client.get_blob_client(container, key).upload_blob(data)
+            client.get_blob_client(container, key).upload_blob(data, metadata=dict(metadata or {}))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlsplit
 
+from obstore.exceptions import BaseError
 from obstore.store import AzureStore
 
 from delta_log.errors import (
@@ -112,23 +113,29 @@ class AzureStorage(ObjectStorage):
     def _connect(self, seconds: int) -> AzureStore:
         if self._read_seconds is not None:
             seconds = round(self._read_seconds * seconds / SECONDS)
-        return AzureStore(
-            self.bucket,
-            account_name=self._account.name,
-            endpoint=self.endpoint,
-            # Otherwise variables of the environment would say it.
-            skip_signature=self._credentials is None,
-            use_emulator=False,
-            use_fabric_endpoint=False,
-            client_options={
-                "allow_http": self.endpoint.startswith("http:"),
-                "connect_timeout": timedelta(seconds=self._connect_seconds),
-                "timeout": timedelta(seconds=self._most_seconds or seconds),
-                "user_agent": f"delta-maintenance/{VERSION}",
-            },
-            retry_config={"max_retries": _MAX_RETRIES},
-            credential_provider=self._credentials,
-        )
+        try:
+            return AzureStore(
+                self.bucket,
+                account_name=self._account.name,
+                endpoint=self.endpoint,
+                # Otherwise variables of the environment would say it.
+                skip_signature=self._credentials is None,
+                use_emulator=False,
+                use_fabric_endpoint=False,
+                client_options={
+                    "allow_http": self.endpoint.startswith("http:"),
+                    "connect_timeout": timedelta(seconds=self._connect_seconds),
+                    "timeout": timedelta(seconds=self._most_seconds or seconds),
+                    "user_agent": f"delta-maintenance/{VERSION}",
+                },
+                retry_config={"max_retries": _MAX_RETRIES},
+                credential_provider=self._credentials,
+            )
+        except (BaseError, OSError, ValueError) as error:
+            raise InvalidRequest(
+                f"{self.uri} cannot be opened ({StoreAnswer.of(error).said}). Check account_name, account_host and BlobEndpoint in "
+                f"{CREDENTIALS}."
+            ) from error
 
     # -- credentials -------------------------------------------------------------------------------------
 

@@ -197,7 +197,8 @@ def test_each_setting_of_azure_that_travels_is_obeyed_there() -> None:
     settings: dict[str, Any] = {
         "account_name": "lake", "account_host": "lake.example.com", "location_mode": "primary", "blocksize": 1, "max_concurrency": 1,
         "timeout": 1, "connection_timeout": 1, "read_timeout": 1, "socket_timeout": 1, "default_fill_cache": False,
-        "default_cache_type": "none", "version_aware": False, "assume_container_exists": True,
+        "default_cache_type": "none", "version_aware": False, "assume_container_exists": True, "listings_expiry_time": 1, "max_paths": 1,
+        "skip_instance_cache": True, "use_listings_cache": False,
     }  # fmt: skip
     identity = dict.fromkeys(
         (
@@ -254,3 +255,9 @@ def test_a_listing_begins_behind_a_key_but_on_onelake() -> None:
     assert AzureStorage(LAKE, KEY).begins_behind_keys
     address = "abfss://workspace@onelake.dfs.fabric.microsoft.com/lake.Lakehouse/Tables/t"
     assert not AzureStorage(address, {"anon": False}).begins_behind_keys
+
+
+def test_a_host_that_is_none_is_refused_by_name() -> None:
+    storage = AzureStorage(LAKE, {**KEY, "account_host": "no host"})
+    with pytest.raises(InvalidRequest, match="cannot be opened.*Check account_name, account_host"):
+        storage.read("a")
