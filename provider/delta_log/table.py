@@ -27,7 +27,7 @@ class Table:
 
     :param uri: a path or a URI; ``s3://``, ``gs://`` and ``abfs://`` need the extra of that name. For a name in a catalog
         (``glue://database.table``, ``hms://database.table``) the constructor asks the catalog where the table is.
-    :param storage_options: options for the fsspec file system behind the URI, and for the catalog
+    :param storage_options: options of the store behind the URI, and for the catalog
         (:mod:`delta_log.catalog.lookup`).
     :raises NotInCatalog, NotDelta, StorageError: a catalog has no such Delta table, refuses, or does not answer.
     """

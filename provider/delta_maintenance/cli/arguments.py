@@ -96,7 +96,7 @@ def _add_output_and_options(parser: argparse.ArgumentParser) -> None:
         "--storage-options",
         type=_json_object,
         metavar="JSON|@FILE",
-        help=f"for the fsspec file system of the table, and for its catalog; else ${STORAGE_OPTIONS_VARIABLE}",
+        help=f"for the store of the table, and for its catalog; else ${STORAGE_OPTIONS_VARIABLE}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 

@@ -121,7 +121,7 @@ class LockOptions:
         """Read the options, and take missing ones from the options of the store.
 
         :param given: the value of ``lock``.
-        :param storage_options: options of the S3 file system, by the names of s3fs.
+        :param storage_options: options of the table on S3.
         :raises InvalidRequest: an option is wrong; the message names it.
         """
         if not isinstance(given, Mapping):
