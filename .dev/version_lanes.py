@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +37,27 @@ LOWER_PACKAGES = ("parquet_parts", "delta_log", "delta_maintenance")
 #: Extras that do not belong to what users install.
 _OWN_EXTRAS = {"dev", "docs"}
 #: What the tests of a lane import besides what the lane is about: the releases that fit to it.
-_TOOLS = ("pytest", "pytest-xdist", "hypothesis", "psutil", "requests", "greenlet", "deltalake", "polars", "duckdb")
-_TOOLS_OF_AIRFLOW = ("moto[glue]", "flask-cors", "jsonschema", "tzdata", "aiosqlite", "asyncpg", "psycopg2-binary", "pymysql")
+_TOOLS = (
+    "pytest",
+    "pytest-xdist",
+    "hypothesis",
+    "psutil",
+    "requests",
+    "greenlet",
+    "deltalake",
+    "polars",
+    "duckdb",
+)
+_TOOLS_OF_AIRFLOW = (
+    "moto[glue]",
+    "flask-cors",
+    "jsonschema",
+    "tzdata",
+    "aiosqlite",
+    "asyncpg",
+    "psycopg2-binary",
+    "pymysql",
+)
 _MAKE_TABLE = "import sys; from pathlib import Path; from tests.support.tables.small_tables import write_days; write_days(Path(sys.argv[1]))"
 _SHOWN_LINES = 25
 
@@ -118,7 +137,8 @@ def main(names: Sequence[str]) -> int:
 def _run(lane: Lane) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix=f"lane-{lane.name}-") as directory:
         here = Path(directory)
-        steps = {"install": lambda: _install(lane, here)} | {
+        steps: dict[str, Callable[[], str]] = {
+            "install": lambda: _install(lane, here),
             "unit tests": lambda: _pytest(here, "-n", "2", "-q", *lane.unit_tests()),
             "OPTIMIZE, local": lambda: _optimize(here, "local"),
             "OPTIMIZE, Spark local[*]": lambda: _optimize(here, "spark"),

@@ -38,7 +38,8 @@ def table(tmp_path: Path) -> Path:
 
 
 def rows(table: Path) -> list[dict[str, object]]:
-    return Table(str(table)).snapshot().to_arrow().sort_by("id").to_pylist()
+    found: list[dict[str, object]] = Table(str(table)).snapshot().to_arrow().sort_by("id").to_pylist()
+    return found
 
 
 def test_values_are_months_and_microseconds(table: Path) -> None:

@@ -65,7 +65,9 @@ def parse_interval(text: str, kind: IntervalType) -> int:
     if len(numbers) != len(fields):
         raise ValueError(f"it has {len(numbers)} numbers for {len(fields)} fields")
     try:
-        value = sum(Decimal(number) * kind.units[field] for number, field in zip(numbers, fields, strict=True))
+        value = sum(
+            Decimal(number) * kind.units[field] for number, field in zip(numbers, fields, strict=True)
+        )
     except InvalidOperation:
         raise ValueError("its fields are not numbers") from None
     if value != int(value):

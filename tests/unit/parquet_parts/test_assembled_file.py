@@ -191,7 +191,9 @@ def test_what_is_distrusted_is_left_out(files: list[tuple[bytes, pa.Table]]) -> 
         group = metadata.row_group(number)
         assert [group.column(leaf).statistics.has_min_max for leaf in range(3)] == [True, True, False]
         assert not group.column(2).has_column_index
-    filters = [[chunk.has_bloom_filter for chunk in group.chunks] for group in Footer.from_end(content).row_groups]
+    filters = [
+        [chunk.has_bloom_filter for chunk in group.chunks] for group in Footer.from_end(content).row_groups
+    ]
     assert not any(chunks[0] for chunks in filters)
     assert filters[0][1]
 

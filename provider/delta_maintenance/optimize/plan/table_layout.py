@@ -114,8 +114,7 @@ def _clustering(snapshot: Snapshot, paths: Sequence[tuple[str, ...]], provider: 
     names = []
     for path in paths:
         found = _physical(snapshot.schema, path)
-        kind = None if found is None else found[-1].type
-        if found is None or kind is None or _is_interval(kind) or not has_order(to_arrow_type(kind)):
+        if found is None or _is_interval(found[-1].type) or not has_order(to_arrow_type(found[-1].type)):
             raise InvalidMetadata(
                 f"domainMetadata {CLUSTERING_DOMAIN}",
                 f"{'.'.join(path)} is no column that rows can be sorted by",
