@@ -36,6 +36,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOWER_PACKAGES = ("parquet_parts", "delta_log", "delta_maintenance")
 #: Extras that do not belong to what users install.
 _OWN_EXTRAS = {"dev", "docs"}
+_EXTRAS_OF_AIRFLOW = {"airflow", "kubernetes"}
 #: What the tests of a lane import besides what the lane is about: the releases that fit to it.
 _TOOLS = (
     "pytest",
@@ -43,6 +44,7 @@ _TOOLS = (
     "hypothesis",
     "psutil",
     "requests",
+    "packaging",
     "greenlet",
     "deltalake",
     "polars",
@@ -66,7 +68,7 @@ _SHOWN_LINES = 25
 class Lane:
     """One Python with one choice of libraries.
 
-    :param has_airflow: ``False``: the three lower packages alone, without extras except for Spark.
+    :param has_airflow: ``False``: the three lower packages alone, without the extras that bring Airflow.
     """
 
     name: str
@@ -77,7 +79,8 @@ class Lane:
 
     def requirements(self) -> list[str]:
         extras = PROJECT["project"]["optional-dependencies"]
-        names = [name for name in extras if name not in _OWN_EXTRAS] if self.has_airflow else ["spark"]
+        left_out = _OWN_EXTRAS if self.has_airflow else _OWN_EXTRAS | _EXTRAS_OF_AIRFLOW
+        names = [name for name in extras if name not in left_out]
         if self.lowest:
             extras = extras | {"spark": PROJECT["tool"]["version-lanes"]["spark"]}
         found = [*PROJECT["project"]["dependencies"], *(one for name in names for one in extras[name])]

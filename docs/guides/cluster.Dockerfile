@@ -8,7 +8,7 @@ USER root
 # The libraries of a job. For Google Cloud Storage replace the last three by "gcsfs>=2024.6", for Azure by "adlfs>=2024.7"
 # and "azure-storage-blob>=12.28".
 RUN python3 -m pip install --no-cache-dir \
-    "pyarrow>=24" "numpy>=1.26" "fsspec>=2024.6" "pyroaring>=1.0" "msgspec>=0.19" "sqlglot>=26" \
+    "pyarrow>=24" "numpy>=1.26" "fsspec>=2024.6" "pyroaring>=1.0" "msgspec>=0.21" "sqlglot>=26" \
     "s3fs>=2024.6" "aiobotocore>=2.14" "obstore>=0.10"
 
 # The program of drivers: cluster_application="local:///opt/delta/delta_maintenance/entrypoint/run_job.py".

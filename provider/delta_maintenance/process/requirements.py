@@ -11,7 +11,7 @@ OLDEST = {
     "numpy": (1, 26),
     "fsspec": (2024, 6),
     "pyroaring": (1,),
-    "msgspec": (0, 19),
+    "msgspec": (0, 21),
 }
 REQUIRED = tuple(OLDEST)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import tomllib
 from tests.support import ROOT
 
 from delta_maintenance.engine.spark.cluster_check import lacking
@@ -11,6 +10,7 @@ HERE = dict.fromkeys(REQUIRED, "9999.1") | {"python": "3.12.4"}
 
 
 def test_the_oldest_releases_are_those_of_the_project() -> None:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no tomllib")
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     named = {}
     for requirement in dependencies:
