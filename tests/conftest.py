@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,8 @@ def _aws_descriptions_are_read_once() -> None:
     A client takes half a second for it, and the tests make hundreds. Clients of one session share what was parsed, so clients of
     different sessions may, too.
     """
+    if not find_spec("botocore"):
+        return
     from botocore.loaders import JSONFileLoader  # type: ignore[import-untyped]
 
     JSONFileLoader.load_file = staticmethod(cache(JSONFileLoader().load_file))

@@ -7,7 +7,7 @@ USER root
 
 # The libraries of a job. For Google Cloud Storage replace botocore by "google-auth[requests]", for Azure by azure-identity.
 RUN python3 -m pip install --no-cache-dir \
-    "pyarrow>=18" "numpy>=1.26" "fsspec>=2024.6" "pyroaring>=1.0" "msgspec>=0.19" "sqlglot>=26" \
+    "pyarrow>=24" "numpy>=1.26" "fsspec>=2024.6" "pyroaring>=1.0" "msgspec>=0.21" "sqlglot>=26" \
     "obstore>=0.11" "botocore>=1.35"
 
 # The program of drivers: cluster_application="local:///opt/delta/delta_maintenance/entrypoint/run_job.py".

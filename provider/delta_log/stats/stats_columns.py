@@ -92,7 +92,8 @@ def _one_line_each(texts: pa.StringArray) -> bool:
 
 
 def _has_bounds(column: StatsColumn) -> bool:
-    return isinstance(column.type, PrimitiveType) and column.type.name not in _NO_BOUNDS
+    kind = column.type
+    return isinstance(kind, PrimitiveType) and kind.name not in _NO_BOUNDS and kind.interval is None
 
 
 def _nested(leaves: Sequence[tuple[tuple[str, ...], pa.DataType]]) -> pa.StructType:

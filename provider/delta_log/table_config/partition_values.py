@@ -5,7 +5,8 @@ Protocol section "Partition Value Serialization". Null and the empty text are nu
 * numbers as decimal text within the range of their type; a decimal must fit its precision and scale exactly;
 * dates ``yyyy-MM-dd``; timestamps ``yyyy-MM-dd HH:mm:ss[.ffffff]``, which names no zone and is **read as UTC** (its
   writer's zone is not recorded), or ISO 8601 with ``Z`` or an offset; ``timestamp_ntz`` only without a zone;
-* booleans in any case; binary as the UTF-8 bytes of the text, as Spark and the kernels have it.
+* booleans in any case; binary as the UTF-8 bytes of the text, as Spark and the kernels have it;
+* intervals as literals of ANSI SQL, by :mod:`delta_log.table_config.interval`.
 
 Writers give the canonical form, with timestamps in ISO 8601 UTC. Dates and timestamps are whole days and microseconds
 throughout, never floats. A text that does not parse is refused, not taken for null, unless the caller asks for that.
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.errors import InvalidPartitionValue, InvalidRequest
+from delta_log.table_config.interval import interval_literal, parse_interval
 from delta_log.table_config.schema import DataType, PrimitiveType, to_arrow_type
 
 _EPOCH_DATE = date(1970, 1, 1)
@@ -151,6 +153,8 @@ def _parser(data_type: DataType) -> Callable[[str], Any]:
             return lambda text: _parse_decimal(text, precision, scale)
         if data_type.name in _PARSERS:
             return _PARSERS[data_type.name]
+        if interval := data_type.interval:
+            return lambda text: parse_interval(text, interval)
         if data_type.name.startswith(("char(", "varchar(")):
             return str
     raise ValueError("a column of this type cannot be a partition column")
@@ -293,6 +297,8 @@ def _serialiser(data_type: DataType) -> Callable[[Any], str]:
             return lambda value: _serialise_decimal(value, data_type)
         if data_type.name in _SERIALISERS:
             return _SERIALISERS[data_type.name]
+        if interval := data_type.interval:
+            return lambda value: interval_literal(_expect(value, int), interval)
         if data_type.name.startswith(("char(", "varchar(")):
             return _serialise_string
     raise ValueError("a column of this type cannot be a partition column")

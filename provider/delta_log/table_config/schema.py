@@ -26,6 +26,7 @@ from msgspec import Struct, field
 from delta_log.errors import InvalidMetadata, InvalidProperty, InvalidRequest, UnsupportedFeature, brief
 from delta_log.log.actions import Protocol
 from delta_log.table_config.features import supports
+from delta_log.table_config.interval import IntervalType, interval_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
@@ -48,6 +49,11 @@ class PrimitiveType(Struct, frozen=True):
         if match:
             return int(match[1]), int(match[2])
         return (10, 0) if self.name == "decimal" else None
+
+    @property
+    def interval(self) -> IntervalType | None:
+        """The interval type that the name spells, if any."""
+        return interval_type(self.name)
 
 
 class ArrayType(Struct, frozen=True):
@@ -286,6 +292,8 @@ def _arrow_type(data_type: DataType, physical: bool, nested: Mapping[str, Any], 
         arrow = _ARROW.get(data_type.name)
         if arrow is None and re.fullmatch(r"(var)?char\(\d+\)", data_type.name):
             arrow = pa.string()
+        if arrow is None and (interval := data_type.interval):
+            arrow = pa.int32() if interval.bits == 32 else pa.int64()
         if arrow is None:
             raise UnsupportedFeature((f"type {data_type.name!r}",), "read")
         return arrow

@@ -7,11 +7,11 @@ import importlib.util
 #: Libraries of the rewriter, with the oldest release of each that fits, as in ``pyproject.toml``. They are compiled, so a bundle
 #: cannot bring them.
 OLDEST = {
-    "pyarrow": (18,),
+    "pyarrow": (24,),
     "numpy": (1, 26),
     "fsspec": (2024, 6),
     "pyroaring": (1,),
-    "msgspec": (0, 19),
+    "msgspec": (0, 21),
 }
 REQUIRED = tuple(OLDEST)
 

@@ -189,6 +189,8 @@ class _Commits(Struct, frozen=True):
         )
         parameters = {
             "retentionCheckEnabled": retention.checked,
+            # As delta-io/delta#5588 has it: an inventory stands for a listing of the whole directory.
+            "opType": "LITE" if plan.mode == "lite" else "FULL",
             **configured,
             **asked,
             **self.quarantine_parameters,

@@ -20,7 +20,7 @@ from delta_log.table_config.clustering import (
     PROVIDER,
     clustering_columns,
 )
-from delta_log.table_config.schema import StructField, StructType, to_arrow_type
+from delta_log.table_config.schema import DataType, PrimitiveType, StructField, StructType, to_arrow_type
 from delta_maintenance.layout.layout import HILBERT, MAX_COLUMNS, MAX_HILBERT_COLUMNS, ZORDER, Layout
 from delta_maintenance.layout.ranks import has_order
 from delta_maintenance.optimize.options import OptimizeOptions
@@ -114,7 +114,7 @@ def _clustering(snapshot: Snapshot, paths: Sequence[tuple[str, ...]], provider: 
     names = []
     for path in paths:
         found = _physical(snapshot.schema, path)
-        if found is None or not has_order(to_arrow_type(found[-1].type)):
+        if found is None or _is_interval(found[-1].type) or not has_order(to_arrow_type(found[-1].type)):
             raise InvalidMetadata(
                 f"domainMetadata {CLUSTERING_DOMAIN}",
                 f"{'.'.join(path)} is no column that rows can be sorted by",
@@ -195,7 +195,16 @@ def _column(snapshot: Snapshot, name: str) -> tuple[tuple[str, ...], str]:
             f"Rows cannot be sorted by {full}, whose values have no order. Name another column, or a member of it. Nothing was "
             "written."
         )
+    if _is_interval(fields[-1].type):
+        raise InvalidRequest(
+            f"Rows cannot be sorted by {full}: files state no bounds of intervals, so that queries would skip nothing. Name another "
+            "column. Nothing was written."
+        )
     return tuple(member.physical_name for member in fields), full
+
+
+def _is_interval(kind: DataType) -> bool:
+    return isinstance(kind, PrimitiveType) and kind.interval is not None
 
 
 def _parts(name: str) -> list[str]:

@@ -4,8 +4,10 @@ The rows are read back. Values compare as readers compare them: numbers with the
 bytes.
 
 ====================================  =================================================================================
-statistics of a row group's leaf      bounds hold all values and the count of nulls is right; a leaf with a NaN has no
-                                      bounds; a zero is a lower bound as -0.0 and an upper bound as 0.0
+statistics of a row group's leaf      bounds hold all values and the count of nulls is right (in a list or a map, not too
+                                      large: before release 26 Arrow leaves out nulls of empty lists of structs, and no
+                                      reader skips rows by it); a leaf with a NaN has no bounds; a zero is a lower bound
+                                      as -0.0 and an upper bound as 0.0
 its column index, page by page        likewise, for the rows that the offset index gives to each page; pages of nulls are
                                       named as such, and bounds grow or fall as the index says
 statistics of the file in the log     ``numRecords`` and ``nullCount`` are right, bounds hold all values, none for NaN
@@ -174,12 +176,14 @@ class _Chunk(Struct, frozen=True):
 class _Leaf(Struct):
     """One leaf of the file: what the file says of it, and what its rows hold.
 
+    :param is_repeated: ``True``: the leaf is in a list or a map.
     :param first_rows: the first row of each page, counted from the file's first row.
     :param found: the extremes of each page.
     """
 
     name: str
     kind: pa.DataType
+    is_repeated: bool
     chunks: list[_Chunk] = field(default_factory=list)
     first_rows: list[int] = field(default_factory=list)
     found: list[Extremes] = field(default_factory=list)
@@ -219,7 +223,7 @@ class _Leaf(Struct):
 
     def _check_statistics(self, where: str, statistics: Fields, physical: int, whole: Extremes) -> None:
         nulls = statistics.number(parquet.NULL_COUNT)
-        if nulls not in (None, whole.nulls):
+        if nulls is not None and self._is_wrong_count(nulls, whole.nulls):
             raise _Untrue(where, f"{nulls} nulls are said to be there, and there are {whole.nulls}")
         for low, high in (parquet.BOUNDS, parquet.OLD_BOUNDS):
             ends = [
@@ -236,7 +240,7 @@ class _Leaf(Struct):
             here = f"{where}, page {number}"
             if index.null_pages[number] != (not page.values):
                 raise _Untrue(here, f"it has {page.values} values")
-            if index.null_counts is not None and index.null_counts[number] != page.nulls:
+            if index.null_counts is not None and self._is_wrong_count(index.null_counts[number], page.nulls):
                 raise _Untrue(
                     here, f"{index.null_counts[number]} nulls are said to be there, not {page.nulls}"
                 )
@@ -245,6 +249,9 @@ class _Leaf(Struct):
                 bounds.append(ends)
                 _check_bounds(here, page, ends[0], ends[1])
         _check_order(where, index.boundary_order, bounds)
+
+    def _is_wrong_count(self, said: int, found: int) -> bool:
+        return said > found if self.is_repeated else said != found
 
     def _decoded(self, raw: bytes, physical: int) -> Any:
         if physical in _FORMS:
@@ -265,9 +272,12 @@ class BoundsCheck:
     def __init__(self, bin_id: str, storage: Storage, output: OutputFile, stored: StructType) -> None:
         self._bin_id, self._output = bin_id, output
         schema = arrow_schema(stored, physical=True)
-        self._leaves = [_Leaf(".".join(path), kind) for path, kind in all_leaves(list(schema), ())]
         #: Numbers of the leaves outside lists and maps, by path.
         self._numbers = {path: number for path, number, _ in file_leaves(list(schema), (), count())}
+        self._leaves = [
+            _Leaf(".".join(path), kind, path not in self._numbers)
+            for path, kind in all_leaves(list(schema), ())
+        ]
         self._columns = stats_columns(stored, properties={NUM_INDEXED_COLUMNS: "-1"})
         self._null_rows = dict.fromkeys((column.path for column in self._columns), 0)
         self._rows = 0

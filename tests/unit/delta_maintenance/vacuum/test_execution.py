@@ -36,6 +36,7 @@ def test_the_log_says_what_was_done(table: Path) -> None:
     assert (start["operation"], end["operation"]) == ("VACUUM START", "VACUUM END")
     assert start["operationParameters"] == {
         "retentionCheckEnabled": False,
+        "opType": "FULL",
         "defaultRetentionMillis": 604_800_000,
         "specifiedRetentionMillis": 0,
     }

@@ -90,7 +90,9 @@ def test_a_row_group_with_a_nan_has_no_bounds_and_the_others_keep_theirs(path: s
     for found in (with_nan, all_nan):
         assert (found.bounds, found.pages, found.first_rows) == ((None, None), None, (0,))
     assert first.null_count is not None
-    assert with_nan.null_count == last.null_count == first.null_count + 1
+    # Arrow before 26 does not count an empty list of structs.
+    uncounted = path.startswith("list.") and int(pa.__version__.split(".")[0]) < 26
+    assert with_nan.null_count == last.null_count == first.null_count + (0 if uncounted else 1)
     # Every other leaf keeps what it had.
     plain = written([[row(1.0)] * len(group) for group in groups])
     for other in ("text", "n"):
