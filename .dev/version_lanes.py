@@ -81,7 +81,9 @@ class Lane:
 
     def requirements(self) -> list[str]:
         extras = PROJECT["project"]["optional-dependencies"]
-        left_out = _OWN_EXTRAS if self.has_airflow else _OWN_EXTRAS | _EXTRAS_OF_AIRFLOW | _EXTRAS_OF_LATER_PYTHON
+        left_out = (
+            _OWN_EXTRAS if self.has_airflow else _OWN_EXTRAS | _EXTRAS_OF_AIRFLOW | _EXTRAS_OF_LATER_PYTHON
+        )
         names = [name for name in extras if name not in left_out]
         if self.lowest:
             extras = extras | {"spark": PROJECT["tool"]["version-lanes"]["spark"]}

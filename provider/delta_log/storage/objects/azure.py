@@ -10,11 +10,13 @@ elsewhere.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlsplit
 
+import obstore
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore
 
@@ -34,6 +36,7 @@ from delta_log.storage.objects.object_store import SECONDS, Action, ObjectStorag
 from delta_log.storage.objects.store_answer import StoreAnswer
 from delta_log.version import VERSION
 
+_OLDEST_CLIENT = (0, 12)
 _OPTIONS = frozenset(
     {
         "account_host", "account_key", "account_name", "additionally_allowed_tenants", "anon", "client_id", "client_secret",
@@ -88,6 +91,11 @@ class AzureStorage(ObjectStorage):
             raise _refused(name, "Leave it out; docs/reference/stores.md has the options that are known.")
         if given.get("location_mode", "primary") != "primary":
             raise _refused("location_mode", "A secondary endpoint lags behind. Leave it out.")
+        if tuple(map(int, re.findall(r"\d+", obstore.__version__)[:2])) < _OLDEST_CLIENT:
+            raise InvalidRequest(
+                f"{table_uri} needs obstore 0.12 or later, and {obstore.__version__} is installed, whose errors show SAS tokens. Nothing was "
+                "opened. Install airflow-provider-delta[azure] for Python 3.11 or later."
+            )
         super().__init__(table_uri, identity_of(table_uri, given))
         try:
             self._account = account_of(self.uri, given, os.environ)
