@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -112,6 +112,45 @@ def test_an_object_of_another_writer_is_not_taken_for_ours_however_often_the_cli
     wired.proxy.rule = only(1, creates, Lose())
     assert wired.storage.put_if_absent("log/1", b"same content") is False
     assert len(conditional(wired)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [Lose(), Halve()])
+def test_a_content_that_breaks_off_is_read_again(wired: Wired, how: Lose | Halve) -> None:
+    wired.direct.put("a", b"content" * 100_000)
+    wired.proxy.rule = only(1, lambda r: r.method == "GET", how)
+    assert wired.storage.read("a") == b"content" * 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_store_that_is_busy_is_asked_again(wired: Wired, status: int) -> None:
+    wired.storage.after_failure = Backoff(0.01)
+    for key in ("a", "b"):
+        wired.direct.put(key, b"1")
+    actions: dict[str, Callable[[], object]] = {
+        "read": lambda: wired.storage.read("a"),
+        "list": lambda: [info.name for info in wired.storage.list_from("")],
+        "create": lambda: wired.storage.put_if_absent("log/1", b"ours"),
+        "copy": lambda: wired.storage.copy("a", "c"),
+        "delete": lambda: wired.storage.delete(["b"]),
+    }
+    for action in actions.values():
+        wired.proxy.rule = only(2, lambda _: True, s3_error(status, "SlowDown"))
+        action()
+    assert wired.direct.read("log/1") == b"ours"
+    assert wired.direct.read("c") == b"1"
+    assert wired.direct.head("b") is None
+
+
+@pytest.mark.slow
+def test_of_two_writers_of_one_object_exactly_one_creates_it(wired: Wired) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for number in range(1000):
+            bodies = [b"first", b"second"]
+            won = list(pool.map(lambda body: wired.direct.put_if_absent(f"log/{number}", body), bodies))  # noqa: B023
+            assert sorted(won) == [False, True]
+            assert wired.direct.read(f"log/{number}") == bodies[won.index(True)]
 
 
 @pytest.mark.slow
@@ -261,10 +300,13 @@ class TestS3:
             os._exit(done)
         assert os.waitpid(child, 0)[1] == 0
 
-    def test_a_content_that_breaks_off_is_read_again(self, s3: Wired) -> None:
-        s3.direct.put("a", b"content")
-        s3.proxy.rule = only(1, lambda r: r.method == "GET", Lose())
-        assert s3.storage.read("a") == b"content"
+    def test_deletions_whose_answer_was_lost_are_made_again(self, s3: Wired) -> None:
+        s3.storage.after_failure = Backoff(0.01)
+        for key in ("a", "b"):
+            s3.direct.put(key, b"1")
+        s3.proxy.rule = only(1, lambda r: r.method == "POST", Lose())
+        s3.storage.delete(["a", "b"])
+        assert list(s3.direct.list_from("")) == []
 
     def test_without_the_right_to_list_the_message_says_what_a_missing_key_looks_like(
         self, s3_server: S3Server, s3_bucket: str
@@ -331,27 +373,6 @@ class TestAzure:
         with pytest.raises(StorageError, match="log/1: .* cannot be reached"):
             azure.storage.put_if_absent("log/1", b"ours")
         assert azure.direct.read("log/1") == b"ours"
-
-    @pytest.mark.parametrize("status", [408, 429, 500, 503])
-    def test_a_store_that_is_busy_is_asked_again(self, azure: Wired, status: int) -> None:
-        azure.direct.put("a", b"1")
-        azure.direct.put("b", b"1")
-        busy = s3_error(status, "ServerBusy")
-        azure.proxy.rule = only(2, lambda _: True, busy)
-        assert azure.storage.read("a") == b"1"
-        azure.proxy.rule = only(2, lambda _: True, busy)
-        assert azure.storage.put_if_absent("c", b"1") is True
-        azure.proxy.rule = only(2, lambda _: True, busy)
-        assert [info.key for info in azure.storage.list_from("")] == ["a", "b", "c"]
-        azure.proxy.rule = only(2, lambda _: True, busy)
-        azure.storage.delete(["a", "b", "absent"])
-        assert [info.key for info in azure.direct.list_from("")] == ["c"]
-
-    @pytest.mark.parametrize("how", [Lose(), Halve()])
-    def test_a_content_that_breaks_off_is_read_again(self, azure: Wired, how: Lose | Halve) -> None:
-        azure.direct.put("a", b"content" * 100_000)
-        azure.proxy.rule = only(1, lambda r: r.method == "GET", how)
-        assert azure.storage.read("a") == b"content" * 100_000
 
     def test_deletions_whose_answer_was_lost_are_made_again(self, azure: Wired) -> None:
         names = [f"{number:03d}" for number in range(300)]
