@@ -98,14 +98,19 @@ def test_an_installation_without_extras_has_no_heavy_package(python: Path, packa
     assert f"No module named '{package}'" in run(python, "-c", f"import {package}").stderr
 
 
+#: Modules that need the client of an extra. They are loaded when a table there is opened.
+OF_EXTRAS = {f"delta_log.storage.objects.{name}" for name in ("object_store", "s3", "gcs", "azure")}
+
+
 def test_every_module_of_the_lower_packages_can_be_imported(python: Path) -> None:
-    modules = [
+    modules = {
         ".".join(path.relative_to(ROOT / "provider").with_suffix("").parts).removesuffix(".__init__")
         for package in ("parquet_parts", "delta_log", "delta_maintenance")
         for path in sorted((ROOT / "provider" / package).rglob("*.py"))
-    ]
-    assert "delta_log.snapshot.snapshot" in modules
-    done = run(python, "-c", "".join(f"import {module}\n" for module in modules), cwd="/")
+    }
+    assert modules > OF_EXTRAS
+    program = "".join(f"import {module}\n" for module in sorted(modules - OF_EXTRAS))
+    done = run(python, "-c", program, cwd="/")
     assert done.returncode == 0, done.stderr
 
 
