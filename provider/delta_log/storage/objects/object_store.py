@@ -137,6 +137,8 @@ class ObjectStorage(Storage):
 
     traits: ClassVar[StoreTraits]
 
+    #: Whether a listing can begin behind any key. Otherwise the store lists a prefix from its beginning.
+    begins_behind_keys: bool = True
     #: A file that is being written takes this much memory, ``parallel_parts + 3`` times.
     part_bytes: int = 8 << 20
     parallel_parts: int = 3
@@ -154,7 +156,6 @@ class ObjectStorage(Storage):
         self._locate(table_uri)
         self._clients = Clients(self._connect)
         self.has_key_ranges = self.traits.has_key_ranges
-        self.begins_behind_keys = self.traits.begins_behind_keys
 
     def _locate(self, table_uri: str) -> None:
         self.uri = table_uri.rstrip("/")
@@ -471,6 +472,9 @@ class ObjectStorage(Storage):
 
     def put(self, key: str, data: bytes) -> None:
         _require_writable_key(key)
+        self._put_whole(key, data, self._put_options())
+
+    def _put_whole(self, key: str, data: bytes, options: Mapping[str, Any], **condition: Any) -> None:
         self._ask(
             "write",
             key,
@@ -480,7 +484,8 @@ class ObjectStorage(Storage):
             num_bytes=len(data),
             repeats_lost=True,
             use_multipart=False,
-            **self._put_options(),
+            **condition,
+            **options,
         )
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -488,19 +493,8 @@ class ObjectStorage(Storage):
         token = uuid.uuid4().hex
         for attempt in range(self.max_conflicts):
             try:
-                self._ask(
-                    "write",
-                    key,
-                    obstore.put,
-                    self.object_key(key),
-                    data,
-                    num_bytes=len(data),
-                    repeats_lost=True,
-                    use_multipart=False,
-                    is_conditional=True,
-                    mode="create",
-                    **self._put_options({TOKEN: token}),
-                )
+                options = self._put_options({TOKEN: token})
+                self._put_whole(key, data, options, is_conditional=True, mode="create")
             except _CONDITION as error:
                 answer = StoreAnswer.of(error)
                 if not answer.code or answer.code != self.traits.undecided:

@@ -11,7 +11,6 @@ from msgspec import Struct
 class StoreTraits(Struct, frozen=True):
     """One kind of object store.
 
-    :param begins_behind_keys: a listing can begin behind any key. Otherwise the store lists a prefix from its beginning.
     :param has_key_ranges: a listing that begins behind a key holds all greater keys, those in directories included.
     :param has_suffix_ranges: one request can read the end of an object whose size is not known.
     :param most_copied_bytes: size of the largest object that the store copies by itself, and before it answers; 0: it copies none.
@@ -22,7 +21,6 @@ class StoreTraits(Struct, frozen=True):
     :param directory_mark: name of the metadata that make an object stand for a directory; empty: there are none.
     """
 
-    begins_behind_keys: bool
     has_key_ranges: bool
     has_suffix_ranges: bool
     most_copied_bytes: int
@@ -34,7 +32,6 @@ class StoreTraits(Struct, frozen=True):
 
 
 S3 = StoreTraits(
-    begins_behind_keys=True,
     has_key_ranges=True,
     has_suffix_ranges=True,
     most_copied_bytes=5 << 30,
@@ -44,7 +41,6 @@ S3 = StoreTraits(
     no_bucket="NoSuchBucket",
 )
 GCS = StoreTraits(
-    begins_behind_keys=True,
     has_key_ranges=True,
     has_suffix_ranges=True,
     most_copied_bytes=5 << 40,
@@ -56,7 +52,6 @@ GCS = StoreTraits(
 #: A copy may go on after its request was answered, and the client does not tell; so nothing is copied by the store. A hierarchical
 #: namespace promises no order of keys across directories.
 AZURE = StoreTraits(
-    begins_behind_keys=True,
     has_key_ranges=False,
     has_suffix_ranges=False,
     most_copied_bytes=0,
