@@ -10,7 +10,7 @@ from delta_maintenance.contract import ErrorReport
 from delta_maintenance.health.facts import HealthFacts
 
 
-class SurveyedTable(Struct, frozen=True):
+class SurveyedTable(Struct, frozen=True, tag="read"):
     """A table that could be read.
 
     :param table: address, as discovery found it.
@@ -27,7 +27,7 @@ class SurveyedTable(Struct, frozen=True):
     partition_columns: tuple[str, ...] = ()
 
 
-class UnreadTable(Struct, frozen=True):
+class UnreadTable(Struct, frozen=True, tag="unread"):
     """A table, or a place where one was expected, that could not be read.
 
     :param table: address, as discovery found it.
