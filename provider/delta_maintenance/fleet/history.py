@@ -1,6 +1,6 @@
 """What a fleet remembers from one run to the next.
 
-The history is a fold over nights: :func:`~delta_maintenance.fleet.account.next_history` makes the next one of the last one, a decision
+The history is a fold over nights: :func:`~delta_maintenance.fleet.account.night.next_history` makes the next one of the last one, a decision
 and its outcomes.
 """
 

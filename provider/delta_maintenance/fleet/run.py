@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from delta_log.runtime import Runtime
 from delta_maintenance.contract import JobSpec
+from delta_maintenance.fleet.account.night import Night, NotBegun, Outcome, outcome_of
 from delta_maintenance.fleet.decision.decide import FleetState, decide
 from delta_maintenance.fleet.decision.document import Decision, WorkUnit
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import FleetHistory
 from delta_maintenance.fleet.lease import Lease, take_lease
-from delta_maintenance.fleet.night import Night, NotBegun, Outcome, outcome_of
 from delta_maintenance.fleet.pattern import matches
 from delta_maintenance.fleet.policy.reading import WrittenPolicy
 from delta_maintenance.job import JobSite, run_job

@@ -12,8 +12,8 @@ from msgspec import Struct
 from delta_log.errors import InvalidRequest
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
+from delta_maintenance.fleet.account.night import NIGHT_VERSION, Night
 from delta_maintenance.fleet.history import HISTORY_VERSION, FleetHistory
-from delta_maintenance.fleet.night import NIGHT_VERSION, Night
 from delta_maintenance.units import format_time
 
 _HISTORY = "history.json.z"

@@ -1,0 +1,1 @@
+"""What is kept of each night, and what is told of it."""
