@@ -19,6 +19,8 @@ from delta_maintenance.options import (
     ENGINE,
     EXECUTOR_CREDENTIALS,
     HOW_TO_RUN,
+    MEMORY_LIMIT,
+    PARALLELISM,
     Count,
     Kind,
     Operation,
@@ -70,7 +72,70 @@ def make_parser(commands: Mapping[str, Command], only: str | None = None) -> arg
                 _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
     if only in (None, "doctor"):
         _add_doctor(group, commands["doctor"])
+    if only in (None, "policy"):
+        _add_policy(group, commands)
+    if only in (None, "fleet"):
+        _add_fleet(group, commands)
     return parser
+
+
+def _with_parts(group: Any, name: str, summary: str) -> Any:
+    """A command that has commands of its own."""
+    parser = group.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    return parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
+
+
+def _add_policy(group: Any, commands: Mapping[str, Command]) -> None:
+    parts = _with_parts(group, "policy", "the policy of a fleet: check, explain and compare")
+    check = _named(parts, "check", commands["policy check"], "whether a policy can be read")
+    check.add_argument("policy", type=Path, metavar="FILE", help="the policy, a YAML file")
+    explain = _named(
+        parts, "explain", commands["policy explain"], "what a policy makes of one table, and why"
+    )
+    explain.add_argument("policy", type=Path, metavar="FILE", help="the policy, a YAML file")
+    explain.add_argument("table", metavar="TABLE", help="a path, a URI or a name in a catalog")
+    explain.add_argument(
+        "--state", metavar="URI", help="memory of the fleet; without it, the table counts as new"
+    )
+    diff = _named(
+        parts, "diff", commands["policy diff"], "what a new policy would have done otherwise in past nights"
+    )
+    diff.add_argument("old", type=Path, metavar="OLD", help="a policy, a YAML file")
+    diff.add_argument("new", type=Path, metavar="NEW", help="another policy")
+    diff.add_argument("--state", metavar="URI", required=True, help="memory of the fleet")
+    diff.add_argument(
+        "--replay",
+        dest="replay_days",
+        type=_days,
+        default=30,
+        metavar="DAYS",
+        help="nights of this time, such as 30d (default: 30d)",
+    )
+    for parser in (check, explain, diff):
+        _add_output_and_options(parser)
+
+
+def _add_fleet(group: Any, commands: Mapping[str, Command]) -> None:
+    parts = _with_parts(group, "fleet", "many tables, kept healthy by a policy")
+    run = _named(parts, "run", commands["fleet run"], "do what is due, within the policy and its budget")
+    run.add_argument("policy", type=Path, metavar="FILE", help="the policy, a YAML file")
+    run.add_argument("--dry-run", action="store_true", help="only decide, and write nothing")
+    run.add_argument("--max-minutes", type=_positive, metavar="N", help="begin no table after this time")
+    run.add_argument(
+        "--approve",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="approve deletions of the tables that match, which the policy leaves to a person; may be repeated",
+    )
+    _add_flag(run, MEMORY_LIMIT)
+    _add_flag(run, PARALLELISM)
+    report = _named(parts, "report", commands["fleet report"], "the report of the newest night")
+    for parser in (run, report):
+        parser.add_argument(
+            "--state", metavar="URI", required=True, help="directory in which the fleet keeps its memory"
+        )
+        _add_output_and_options(parser)
 
 
 def _add_command(group: Any, name: str, command: Command, summary: str) -> argparse.ArgumentParser:

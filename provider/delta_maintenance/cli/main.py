@@ -11,7 +11,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, TextIO
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Each further command takes half a millisecond.
-        only = given[0] if given and given[0] in COMMANDS else None
+        only = given[0] if given and given[0] in {name.partition(" ")[0] for name in COMMANDS} else None
         options = make_parser(COMMANDS, only).parse_args(given)
     except UsageError as error:
         return _end(sys.stdout, "--json" in given, {"error": _described(error)}, "")
@@ -257,6 +257,17 @@ def _or_spark_missing(report: dict[str, Any], master: str) -> dict[str, Any]:
     return report
 
 
+def _of_fleet(name: str) -> Callable[[argparse.Namespace], Any]:
+    """A command of :mod:`delta_maintenance.cli.fleet`, which is imported when it runs."""
+
+    def command(options: argparse.Namespace) -> Any:
+        from delta_maintenance.cli.fleet import FLEET_COMMANDS
+
+        return FLEET_COMMANDS[name](options)
+
+    return command
+
+
 #: By name; :data:`~delta_maintenance.operations.OPERATIONS` says which operations there are.
 COMMANDS = {
     "inspect": inspect,
@@ -264,6 +275,10 @@ COMMANDS = {
     "health": health,
     **dict.fromkeys(OPERATIONS, run_operation),
     "doctor": doctor,
+    **{
+        name: _of_fleet(name)
+        for name in ("policy check", "policy explain", "policy diff", "fleet run", "fleet report")
+    },
 }
 
 

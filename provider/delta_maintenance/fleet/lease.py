@@ -1,10 +1,9 @@
-"""Keeps two runs of fleets off one table.
+"""Keeps two runs of fleets off one table, or off one memory.
 
-A lease is a file in the table's maintenance folder, ``_maintenance/_fleet/lease-<number>.json``, with its owner and its expiry. The file
-with the highest number counts, and is never deleted. A run takes the table by writing the next number, put if absent, once the one
-before has expired or was released; of two runs one succeeds. A run that was asleep between looking and writing finds a higher number
-afterwards, and gives way. No clock but the owner's decides while the owner lives: a lease is long, and a taker waits for some
-time in addition, for clocks that differ.
+A lease is a file ``_maintenance/_fleet/lease-<number>.json`` in the directory of the table, with its owner and its expiry. The file with
+the highest number counts, and is never deleted. A run takes the table by writing the next number, put if absent, once the one before has
+expired or was released; of two runs one succeeds. A run that was asleep between looking and writing finds a higher number afterwards,
+and gives way. As long as the owner works, a thread renews the lease by further numbers; after a crash it expires soon.
 
 A lease saves work that would be done twice. It does not protect the table: commits do that by themselves.
 """
@@ -12,6 +11,7 @@ A lease saves work that would be done twice. It does not protect the table: comm
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,17 +19,17 @@ import msgspec
 from msgspec import Struct
 
 from delta_log.catalog.lookup import locate, without_catalogs
+from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
-from delta_maintenance.units import HOUR_MS, format_time
+from delta_maintenance.units import format_time
 
 _DIRECTORY = "_maintenance/_fleet"
 _NAME = re.compile(r"lease-(\d{10})\.json")
-#: Longer than work on a table takes in one window.
-LEASE_MS = 12 * HOUR_MS
+LEASE_MS = 15 * 60_000
 #: By so much clocks of two machines may differ.
-_CLOCKS_MS = 5 * 60_000
+CLOCKS_MS = 5 * 60_000
 
 
 class LeaseNote(Struct, frozen=True):
@@ -44,23 +44,52 @@ class LeaseNote(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """The answer where another run works on the table."""
+    """The answer where another run is at work."""
 
     why: str
 
 
-class Lease(Struct, frozen=True):
-    """A table that is ours until we release it."""
+class Lease:
+    """A table that is ours. As a context it renews itself meanwhile, and is released at the end."""
 
-    storage: Storage
-    number: int
-    note: LeaseNote
+    def __init__(self, storage: Storage, number: int, owner: str, runtime: Runtime, period_ms: int) -> None:
+        self._storage, self._number, self._owner = storage, number, owner
+        self._runtime, self._period_ms = runtime, period_ms
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew_until_ended, name="lease", daemon=True)
+
+    def __enter__(self) -> Lease:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self.release()
+
+    def renew(self) -> bool:
+        """Put the expiry off. ``False``: another run has taken the table, since the lease had expired."""
+        return self._follow_with(LeaseNote(self._owner, self._runtime.now_ms() + self._period_ms))
 
     def release(self) -> None:
-        """Let others have the table at once; without it, they have it once the lease expires."""
-        released = LeaseNote(self.note.owner, 0)
-        if self.storage.put_if_absent(_key(self.number + 1), msgspec.json.encode(released)):
-            self.storage.delete([_key(self.number)])
+        """Let others have the table at once; without it, they have it when the lease expires."""
+        self._follow_with(LeaseNote(self._owner, 0))
+
+    def _follow_with(self, note: LeaseNote) -> bool:
+        if not self._storage.put_if_absent(_key(self._number + 1), msgspec.json.encode(note)):
+            return False
+        self._storage.delete([_key(self._number)])
+        self._number += 1
+        return True
+
+    def _renew_until_ended(self) -> None:
+        while not self._ended.wait(self._period_ms / 3000):
+            try:
+                if not self.renew():
+                    return
+            except DeltaLogError:
+                # The next renewal may reach the store again. Work goes on meanwhile: commits protect the table.
+                continue
 
 
 def take_lease(
@@ -77,25 +106,26 @@ def take_lease(
 
 
 def lease_of(storage: Storage, owner: str, runtime: Runtime, period_ms: int = LEASE_MS) -> Lease | Held:
+    """Take a directory for a run, see :func:`take_lease`."""
     numbers = sorted(_numbers(storage))
     last = numbers[-1] if numbers else 0
     held = _note(storage, last) if numbers else None
     now_ms = runtime.now_ms()
-    if held is not None and held.expires_ms and now_ms < held.expires_ms + _CLOCKS_MS:
+    if held is not None and held.expires_ms and now_ms < held.expires_ms + CLOCKS_MS:
         return Held(_why(held))
     note = LeaseNote(owner, now_ms + period_ms)
     if not storage.put_if_absent(_key(last + 1), msgspec.json.encode(note)):
-        return Held("Another run took the table in this moment.")
+        return Held("Another run began in this moment.")
     if max(_numbers(storage)) > last + 1:
         storage.delete([_key(last + 1)])
-        return Held("Other runs have taken the table meanwhile.")
+        return Held("Other runs have begun meanwhile.")
     storage.delete(_key(number) for number in numbers)
-    return Lease(storage, last + 1, note)
+    return Lease(storage, last + 1, owner, runtime, period_ms)
 
 
 def _why(note: LeaseNote) -> str:
-    until = format_time(note.expires_ms, "%Y-%m-%d %H:%M UTC")
-    return f"Run {note.owner} works on it, until {until} at the latest."
+    until = format_time(note.expires_ms + CLOCKS_MS, "%Y-%m-%d %H:%M UTC")
+    return f"The run {note.owner} is at work; if it was killed, others may begin after {until}."
 
 
 def _numbers(storage: Storage) -> list[int]:
@@ -104,7 +134,7 @@ def _numbers(storage: Storage) -> list[int]:
 
 
 def _note(storage: Storage, number: int) -> LeaseNote:
-    """The content of a lease; one that cannot be read counts as expired, since no owner of ours writes such."""
+    """The content of a lease; one that cannot be read counts as released, since no owner of ours writes such."""
     try:
         return msgspec.json.decode(storage.read(_key(number)), type=LeaseNote)
     except (FileNotFoundError, msgspec.DecodeError):

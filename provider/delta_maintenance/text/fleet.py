@@ -122,10 +122,10 @@ def _explanation_lines(found: Explanation) -> Iterator[str]:
         yield f"due now, score {found.unit.score:.4g} (value {found.unit.value:.4g}, cost {found.unit.price:.4g}):"
         for work in found.unit.operations:
             yield f"  {work.operation.upper()}: {work.why} {_cost(work.cost)}"
-    for one in found.postponed:
-        what = f"{', '.join(one.operations).upper()}: " if one.operations else ""
-        then = "" if one.next_ms is None else f" Next: {format_time(one.next_ms, _TIME)}."
-        yield f"not now: {what}{one.reason.replace('_', ' ')}. {one.why}{then}"
+    for left in found.postponed:
+        what = f"{', '.join(left.operations).upper()}: " if left.operations else ""
+        then = "" if left.next_ms is None else f" Next: {format_time(left.next_ms, _TIME)}."
+        yield f"not now: {what}{left.reason.replace('_', ' ')}. {left.why}{then}"
 
 
 def render_differences(nights: Sequence[NightDifference]) -> str:

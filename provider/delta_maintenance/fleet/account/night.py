@@ -6,7 +6,7 @@ one of another policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -63,6 +63,7 @@ class Night(Struct, frozen=True):
     :param policy: text of the policy, and ``source`` the name of its file.
     :param tables: the facts of all tables.
     :param history: what was remembered before the run.
+    :param is_finished: ``False``: the run still goes on, or was killed.
     """
 
     run_id: str
@@ -76,12 +77,32 @@ class Night(Struct, frozen=True):
     decision: Decision
     outcomes: tuple[Outcome, ...] = ()
     not_begun: tuple[NotBegun, ...] = ()
+    is_finished: bool = False
     night_version: int = NIGHT_VERSION
 
     @property
     def state(self) -> FleetState:
         """What the decision rested on."""
         return FleetState(self.tables, self.history, self.decision.decided_ms, self.approved)
+
+
+class UnitResult(Struct, frozen=True):
+    """What came of one unit."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    not_begun: NotBegun | None = None
+
+
+def finished(night: Night, results: Iterable[UnitResult], now_ms: int) -> Night:
+    """A night with what came of its units."""
+    found = tuple(results)
+    return replace(
+        night,
+        outcomes=tuple(outcome for result in found for outcome in result.outcomes),
+        not_begun=tuple(result.not_begun for result in found if result.not_begun is not None),
+        finished_ms=now_ms,
+        is_finished=True,
+    )
 
 
 def outcome_of(table: str, work: Work, report: JobReport, version: int) -> Outcome:

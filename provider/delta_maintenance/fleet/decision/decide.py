@@ -191,6 +191,7 @@ def _unit_of(of: Situation, work: tuple[Work, ...], prices: Prices, window: tupl
     jitter_ms = DEFAULT_JITTER if of.policy.jitter is None else of.policy.jitter
     return WorkUnit(
         table=of.table.table,
+        version=of.table.facts.version,
         operations=work,
         cost=cost,
         price=costs,

@@ -66,6 +66,7 @@ class Work(Struct, frozen=True):
 class WorkUnit(Struct, frozen=True):
     """The work on one table, in the order in which it is done.
 
+    :param version: version of the table that was surveyed.
     :param cost: cost of all operations; ``price`` is its money.
     :param score: value for the money, with priority and waiting; units are in descending order of it.
     :param not_before_ms: moment from which on the unit may begin.
@@ -73,6 +74,7 @@ class WorkUnit(Struct, frozen=True):
     """
 
     table: str
+    version: int
     operations: tuple[Work, ...]
     cost: Cost
     price: float

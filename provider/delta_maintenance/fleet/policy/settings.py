@@ -58,6 +58,11 @@ class Settings(Struct, frozen=True):
         """The factor by which the priority multiplies the value of the table's work."""
         return float(2.0 ** (self.priority / 100))
 
+    @property
+    def reading_options(self) -> HealthOptions:
+        """The options on which a reading of the table depends; what they leave out is judged afterwards."""
+        return HealthOptions(deleted_rows_ratio=self.deleted_rows, target_size_bytes=self.target_size_bytes)
+
     def health_options(self, size_bytes: int) -> HealthOptions:
         """The limits of a reading of health.
 

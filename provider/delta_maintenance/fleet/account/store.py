@@ -12,7 +12,7 @@ from msgspec import Struct
 from delta_log.errors import InvalidRequest
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
-from delta_maintenance.fleet.account.night import NIGHT_VERSION, Night
+from delta_maintenance.fleet.account.night import NIGHT_VERSION, Night, UnitResult, finished, next_history
 from delta_maintenance.fleet.history import HISTORY_VERSION, FleetHistory
 from delta_maintenance.units import format_time
 
@@ -24,9 +24,10 @@ _Document = TypeVar("_Document", bound=Struct)
 
 
 class FleetStore:
-    """A directory of files: ``history.json.z``, and ``nights/<time>-<run id>.json.z``. All are JSON, compressed by zlib.
+    """A directory of files: ``history.json.z``, ``nights/<time>-<run id>.json.z``, and, as long as a night goes on,
+    ``results/<run id>/<unit>.json.z``. All are JSON, compressed by zlib.
 
-    One run at a time may write to it.
+    One night at a time may write to it; each of its units may be done by another process.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -52,25 +53,50 @@ class FleetStore:
             raise self._foreign(_HISTORY, f"it has version {found.history_version}")
         return found
 
-    def keep(self, night: Night, history: FleetHistory) -> str:
-        """Write a night, and then the history that follows from it; return the key of the night.
+    def begin(self, night: Night) -> None:
+        """Write a night that has been decided, before anything is done."""
+        self.storage.put(_key(night), _packed(night))
 
-        If the process ends in between, the next run decides by the older history: it reports once more, and repeats no work, since it
-        surveys the tables anew.
+    def add(self, night: Night, unit: int, result: UnitResult) -> None:
+        """Write what came of a unit of a night. Any process may do so.
+
+        :param unit: number of the unit within the decision.
         """
-        key = f"{_NIGHTS}/{format_time(night.started_ms, '%Y%m%dT%H%M%SZ')}-{night.run_id}.json.z"
-        self.storage.put(key, _packed(night))
-        self.storage.put(_HISTORY, _packed(history))
-        return key
+        self.storage.put(f"{_results_of(night)}/{unit:06d}.json.z", _packed(result))
+
+    def finish(self, night: Night, now_ms: int) -> Night:
+        """Account for a night: its results so far become part of it, and of what is remembered.
+
+        If the process ends in between, the next run finishes the night.
+        """
+        results = [file.key for file in self.storage.list_from(_results_of(night))]
+        whole = finished(night, (self._read(key, UnitResult) for key in results), now_ms)
+        self.storage.put(_HISTORY, _packed(next_history(whole)))
+        self.storage.put(_key(whole), _packed(whole))
+        self.storage.delete(results)
+        return whole
+
+    def unfinished_night(self) -> Night | None:
+        """The newest night, if its run was killed or still goes on."""
+        night = self.newest_night()
+        return None if night is None or night.is_finished else night
 
     def nights(self, since_ms: int) -> Iterator[Night]:
         """The nights that began at a moment or later, oldest first."""
         first = format_time(since_ms, "%Y%m%dT%H%M%SZ")
         for file in self.storage.list_from(_NIGHTS, first):
-            night = self._read(file.key, Night)
-            if night.night_version != NIGHT_VERSION:
-                raise self._foreign(file.key, f"it has version {night.night_version}")
-            yield night
+            yield self._night(file.key)
+
+    def newest_night(self) -> Night | None:
+        """The night that began last; ``None``: there was none."""
+        newest = max((file.key for file in self.storage.list_from(_NIGHTS)), default=None)
+        return None if newest is None else self._night(newest)
+
+    def _night(self, key: str) -> Night:
+        night = self._read(key, Night)
+        if night.night_version != NIGHT_VERSION:
+            raise self._foreign(key, f"it has version {night.night_version}")
+        return night
 
     def _read(self, key: str, kind: type[_Document]) -> _Document:
         try:
@@ -84,6 +110,19 @@ class FleetStore:
             f"{self.storage.uri}/{key} cannot be read as memory of a fleet: {why}. Was it written by another release? Name another "
             "directory for the state, or delete the file: the fleet then begins anew, and reports every table before it changes it."
         )
+
+
+def _key(night: Night) -> str:
+    return f"{_NIGHTS}/{format_time(night.started_ms, '%Y%m%dT%H%M%SZ')}-{night.run_id}.json.z"
+
+
+def _results_of(night: Night) -> str:
+    return f"results/{night.run_id}"
+
+
+def history_at(address: str | None, storage_options: Mapping[str, Any]) -> FleetHistory:
+    """What is remembered at a place; nothing, where none is named."""
+    return FleetHistory() if address is None else FleetStore.open(address, storage_options).history()
 
 
 def _packed(document: Struct) -> bytes:
