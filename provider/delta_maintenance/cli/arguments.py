@@ -191,6 +191,13 @@ def _add_reading_options(parser: argparse.ArgumentParser, name: str) -> None:
     )
 
 
+def _days(text: str) -> int:
+    number = whole_number(text.removesuffix("d"))
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of days such as 30d")
+    return number
+
+
 class _Transaction(Kind):
     metavar = "APP_ID:VERSION"
 
