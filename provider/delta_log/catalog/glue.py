@@ -1,13 +1,14 @@
 """Asks the AWS Glue Data Catalog for a table, with botocore, which the extra ``s3`` installs.
 
 Requests use the identity of the S3 options (``key``, ``secret``, ``token``, ``profile``, ``assume_role``), else the identity of
-the machine. It needs ``glue:GetTable`` on the catalog, the database and the table. The option ``glue`` says which catalog is asked:
+the machine. It needs ``glue:GetTable`` on the catalog, the database and the table, and ``glue:GetTables`` to list a database. The option ``glue`` says which catalog is asked:
 ``{"region": …, "catalog_id": …, "endpoint_url": …}``, each of which may be left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -49,6 +50,37 @@ def entry_of(name: TableName, storage_options: Mapping[str, Any]) -> CatalogEntr
         if not link:
             break
         asked = {key: link[key] for key in ("CatalogId", "DatabaseName", "Name") if link.get(key)}
+    return _entry(table)
+
+
+def entries_of(
+    name: TableName, storage_options: Mapping[str, Any]
+) -> Iterator[tuple[TableName, CatalogEntry | None]]:
+    """Yield the tables of a database, a hundred by a request. A link of Lake Formation has no entry: a lookup follows it.
+
+    :param name: name whose database is listed; its table stands in messages.
+    :raises InvalidRequest: an option is wrong, or a package is missing.
+    :raises NotInCatalog: there is no such database.
+    :raises StorageError: Glue refuses, or does not answer.
+    """
+    options = _own(storage_options)
+    client = _connect(name, options, storage_options)
+    asked = {"DatabaseName": name.database}
+    if "catalog_id" in options:
+        asked["CatalogId"] = options["catalog_id"]
+    pages = iter(client.get_paginator("get_tables").paginate(**asked))
+    right = f"glue:GetTables on the catalog, the database {name.database} and its tables"
+    while True:
+        with _errors(client, name, identity_of("s3://", storage_options), right):
+            page = next(pages, None)
+        if page is None:
+            return
+        for table in page["TableList"]:
+            found = TableName(name.catalog, name.database, table["Name"])
+            yield found, None if table.get("TargetTable") else _entry(table)
+
+
+def _entry(table: Mapping[str, Any]) -> CatalogEntry:
     storage = table.get("StorageDescriptor") or {}
     return CatalogEntry(
         table.get("TableType") or "",
@@ -119,11 +151,23 @@ def _loader() -> Any:
 
 
 def _get_table(client: Any, name: TableName, asked: Mapping[str, str], identity: str) -> dict[str, Any]:
+    right = f"glue:GetTable on the catalog, the database {name.database} and the table {name.table}"
+    with _errors(client, name, identity, right):
+        found: dict[str, Any] = client.get_table(**asked)["Table"]
+    return found
+
+
+@contextmanager
+def _errors(client: Any, name: TableName, identity: str, right: str) -> Iterator[None]:
+    """Turn an error of the client into an error of this package.
+
+    :param right: the right that the request needs, with what it is needed on.
+    """
     import botocore.exceptions
 
     region, endpoint = client.meta.region_name, client.meta.endpoint_url
     try:
-        found: dict[str, Any] = client.get_table(**asked)["Table"]
+        yield
     except botocore.exceptions.ClientError as error:
         answer = error.response.get("Error", {})
         code, said = answer.get("Code", ""), " ".join(str(answer.get("Message", "")).split())
@@ -139,7 +183,6 @@ def _get_table(client: Any, name: TableName, asked: Mapping[str, str], identity:
         ):
             meaning, may_pass = _REFUSALS.get(code, ("", False))
             words = ": ".join(text for text in (code, said or meaning) if text)
-            right = f"glue:GetTable on the catalog, the database {name.database} and the table {name.table}"
             raise denied(str(name), words, identity, right=right, may_pass=may_pass) from error
         raise StorageError(
             f"{name}: Glue in {region} failed ({code}: {said}). Run again.", str(name)
@@ -152,4 +195,3 @@ def _get_table(client: Any, name: TableName, asked: Mapping[str, str], identity:
             "answers.",
             str(name),
         ) from error
-    return found

@@ -4,16 +4,16 @@ The storage option ``hive_metastore`` says which: ``"thrift://host:9083"``, seve
 their order, or ``{"uri": …, "user": …}``. A metastore believes the name of the user that a client gives. Encrypted connections and
 Kerberos are not spoken.
 
-The interface below is the part of Hive's that one request needs; fields that it leaves out are skipped. Metastores from 2.3 on know
-``get_table_req``, and older ones ``get_table`` alone.
+The interface below is the part of Hive's that the requests need; fields that it leaves out are skipped. Metastores from 2.3 on know
+``get_table_req`` and ``get_table_objects_by_name_req``, and older ones ``get_table`` and ``get_table_objects_by_name`` alone.
 """
 
 from __future__ import annotations
 
 import io
 import socket
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -33,18 +33,29 @@ from delta_log.redaction import redact_uri
 _INTERFACE = """
 exception MetaException { 1: string message }
 exception NoSuchObjectException { 1: string message }
+exception InvalidOperationException { 1: string message }
+exception UnknownDBException { 1: string message }
 struct SerDeInfo { 3: map<string, string> parameters }
 struct StorageDescriptor { 2: string location, 3: string inputFormat, 7: SerDeInfo serdeInfo }
-struct Table { 7: StorageDescriptor sd, 9: map<string, string> parameters, 12: string tableType }
+struct Table { 1: string tableName, 7: StorageDescriptor sd, 9: map<string, string> parameters, 12: string tableType }
 struct GetTableRequest { 1: required string dbName, 2: required string tblName }
 struct GetTableResult { 1: required Table table }
+struct GetTablesRequest { 1: required string dbName, 2: list<string> tblNames }
+struct GetTablesResult { 1: required list<Table> tables }
 service ThriftHiveMetastore {
   list<string> set_ugi(1: string user_name, 2: list<string> group_names) throws (1: MetaException o1)
   GetTableResult get_table_req(1: GetTableRequest req) throws (1: MetaException o1, 2: NoSuchObjectException o2)
   Table get_table(1: string dbname, 2: string tbl_name) throws (1: MetaException o1, 2: NoSuchObjectException o2)
+  list<string> get_all_tables(1: string db_name) throws (1: MetaException o1)
+  GetTablesResult get_table_objects_by_name_req(1: GetTablesRequest req)
+    throws (1: MetaException o1, 2: InvalidOperationException o2, 3: UnknownDBException o3)
+  list<Table> get_table_objects_by_name(1: string dbname, 2: list<string> tbl_names)
+    throws (1: MetaException o1, 2: InvalidOperationException o2, 3: UnknownDBException o3)
 }
 """
 _PORT = 9083
+#: Fewer than Hive takes in one request to its own database.
+_TABLES_OF_REQUEST = 300
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0
 _EXAMPLE = '"thrift://metastore.example.org:9083"'
 #: A metastore has no error of its own for a refusal; these are words of its authorizers.
@@ -110,7 +121,54 @@ def entry_of(name: TableName, storage_options: Mapping[str, Any]) -> CatalogEntr
     :raises StorageError: the metastore refuses, or none answers.
     """
     metastore = Metastore.from_option(name, storage_options.get("hive_metastore"))
-    table = _get_table(name, metastore)
+    return _entry(_asked(name, metastore, lambda client: _get_table(client, name.database, name.table)))
+
+
+def entries_of(
+    name: TableName, storage_options: Mapping[str, Any]
+) -> Iterator[tuple[TableName, CatalogEntry]]:
+    """Yield the tables of a database, which take one request for their names and one for each few hundred of them.
+
+    A metastore has no tables of a database that is absent.
+
+    :param name: name whose database is listed; its table stands in messages.
+    :raises InvalidRequest: an option is wrong, or a package is missing.
+    :raises StorageError: the metastore refuses, or none answers.
+    """
+    metastore = Metastore.from_option(name, storage_options.get("hive_metastore"))
+    tables = sorted(_asked(name, metastore, lambda client: client.get_all_tables(name.database)))
+    for first in range(0, len(tables), _TABLES_OF_REQUEST):
+        wanted = tables[first : first + _TABLES_OF_REQUEST]
+        for table in _asked(name, metastore, partial(_get_tables, database=name.database, tables=wanted)):
+            yield TableName(name.catalog, name.database, table.tableName), _entry(table)
+
+
+def _get_table(client: Any, database: str, table: str) -> Any:
+    request = _interface().GetTableRequest(dbName=database, tblName=table)
+    return _either(lambda: client.get_table_req(request).table, lambda: client.get_table(database, table))
+
+
+def _get_tables(client: Any, database: str, tables: list[str]) -> Any:
+    request = _interface().GetTablesRequest(dbName=database, tblNames=tables)
+    return _either(
+        lambda: client.get_table_objects_by_name_req(request).tables,
+        lambda: client.get_table_objects_by_name(database, tables),
+    )
+
+
+def _either(ask: Callable[[], Any], ask_old: Callable[[], Any]) -> Any:
+    """Make a request, or the older form of it where the metastore does not know the method."""
+    from thriftpy2.thrift import TApplicationException
+
+    try:
+        return ask()
+    except TApplicationException as error:
+        if error.type != TApplicationException.UNKNOWN_METHOD:
+            raise
+        return ask_old()
+
+
+def _entry(table: Any) -> CatalogEntry:
     storage = table.sd
     serde = None if storage is None else storage.serdeInfo
     return CatalogEntry(
@@ -122,8 +180,11 @@ def entry_of(name: TableName, storage_options: Mapping[str, Any]) -> CatalogEntr
     )
 
 
-def _get_table(name: TableName, metastore: Metastore) -> Any:
-    """Ask the first metastore that answers."""
+def _asked(name: TableName, metastore: Metastore, request: Callable[[Any], Any]) -> Any:
+    """Ask the first metastore that answers.
+
+    :param request: function that makes the request, given a client.
+    """
     try:
         import thriftpy2  # noqa: F401
     except ImportError as error:
@@ -133,7 +194,7 @@ def _get_table(name: TableName, metastore: Metastore) -> Any:
     silent: list[str] = []
     for host, port in metastore.places:
         try:
-            return _asked(name, host, port, metastore.user)
+            return _answer(name, host, port, metastore.user, request)
         except DeltaLogError:
             raise
         # A server that does not speak plain Thrift ends the connection, or sends what the library cannot decode in one way or another.
@@ -147,9 +208,9 @@ def _get_table(name: TableName, metastore: Metastore) -> Any:
     ) from cause
 
 
-def _asked(name: TableName, host: str, port: int, user: str | None) -> Any:
+def _answer(name: TableName, host: str, port: int, user: str | None, request: Callable[[Any], Any]) -> Any:
     from thriftpy2.protocol import TBinaryProtocol
-    from thriftpy2.thrift import TApplicationException, TClient
+    from thriftpy2.thrift import TClient
     from thriftpy2.transport import TBufferedTransport, TSocket
 
     interface = _interface()
@@ -160,13 +221,7 @@ def _asked(name: TableName, host: str, port: int, user: str | None) -> Any:
         try:
             if user is not None:
                 client.set_ugi(user, [])
-            try:
-                request = interface.GetTableRequest(dbName=name.database, tblName=name.table)
-                return client.get_table_req(request).table
-            except TApplicationException as error:
-                if error.type != TApplicationException.UNKNOWN_METHOD:
-                    raise
-                return client.get_table(name.database, name.table)
+            return request(client)
         except interface.NoSuchObjectException as error:
             raise NotInCatalog(str(name), f"Hive metastore {host}:{port}: {_said(error)}") from error
         except interface.MetaException as error:

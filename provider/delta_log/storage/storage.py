@@ -249,6 +249,18 @@ class Storage(ABC):
                 [name for name in page.others if name.startswith(span.prefix)],
             )
 
+    def list_directories(self, directory: str) -> list[str]:
+        """Return the keys of the directories directly in a directory, in byte order. An absent directory has none."""
+        found: list[str] = []
+
+        def note(directories: Sequence[str]) -> Collection[str]:
+            found.extend(directories)
+            return ()
+
+        for _ in self.list_part(KeySpan(f"{directory}/" if directory else ""), note):
+            pass
+        return sorted(found)
+
     @abstractmethod
     def head(self, key: str) -> FileInfo | None: ...
 

@@ -55,6 +55,9 @@ class WrappedStorage(Storage):
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
         return self._inner.list_part(span, enter)
 
+    def list_directories(self, directory: str) -> list[str]:
+        return self._inner.list_directories(directory)
+
     def head(self, key: str) -> FileInfo | None:
         return self._inner.head(key)
 

@@ -74,6 +74,11 @@ class FaultyStorage(WrappedStorage):
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
         return iter(self._call("list_part", span.prefix, lambda: list(self._inner.list_part(span, enter))))
 
+    def list_directories(self, directory: str) -> list[str]:
+        return list(
+            self._call("list_directories", directory, lambda: self._inner.list_directories(directory))
+        )
+
     def head(self, key: str) -> FileInfo | None:
         found: FileInfo | None = self._call("head", key, lambda: self._inner.head(key))
         return found

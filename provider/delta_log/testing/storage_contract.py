@@ -332,6 +332,14 @@ class StorageContract:
             deep += self.part(storage, KeySpan("", True, start, end))
         assert deep == sorted(key for key in keys if key.startswith(("p=0", "p=1")))
 
+    def test_the_directories_of_one_level_are_listed_without_what_is_below(self, storage: Storage) -> None:
+        for key in ("top", "a/b/c/d", "a/x", "a-b/x", "_hidden/x", "p=a%3Ab/\u00fc/\u00e9"):
+            storage.put(key, b"")
+        assert storage.list_directories("") == ["_hidden", "a", "a-b", "p=a%3Ab"]
+        assert storage.list_directories("a") == ["a/b"]
+        assert storage.list_directories("p=a%3Ab") == ["p=a%3Ab/\u00fc"]
+        assert storage.list_directories("a/b/c") == storage.list_directories("absent") == []
+
     def test_a_directory_that_is_not_entered_is_not_listed(self, storage: Storage) -> None:
         for number in range(60):
             storage.put(f"p={number:02}/x", b"")

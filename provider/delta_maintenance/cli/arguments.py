@@ -38,6 +38,7 @@ _READING = {
     "history": "the commits of a table, newest first",
 }
 
+_DISCOVER = "the tables below some places, and in databases of catalogs"
 _DOCTOR = "whether jobs could do their work: what is installed, what the store allows, what Spark has"
 
 
@@ -72,6 +73,8 @@ def make_parser(commands: Mapping[str, Command], only: str | None = None) -> arg
                 _add_operation(_add_command(group, name, commands[name], operation.summary), operation)
     if only in (None, "doctor"):
         _add_doctor(group, commands["doctor"])
+    if only in (None, "discover"):
+        _add_discover(group, commands["discover"])
     if only in (None, "policy"):
         _add_policy(group, commands)
     if only in (None, "fleet"):
@@ -178,6 +181,24 @@ def _add_doctor(group: Any, command: Command) -> None:
         "--master", metavar="URL", help="the Spark master (default: $SPARK_MASTER, or local[*])"
     )
     _add_flag(parser, EXECUTOR_CREDENTIALS)
+    _add_output_and_options(parser)
+
+
+def _add_discover(group: Any, command: Command) -> None:
+    parser = _named(group, "discover", command, _DISCOVER)
+    parser.add_argument(
+        "patterns",
+        nargs="+",
+        metavar="PATTERN",
+        help="s3://bucket/**, /data/*/events (** stands for any depth), glue://database.*, an address, or @FILE with one a line",
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave out what matches, and what is below it, such as **/tmp_*; may be repeated",
+    )
     _add_output_and_options(parser)
 
 

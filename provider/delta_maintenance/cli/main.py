@@ -1,4 +1,4 @@
-"""The command line: ``delta-maintenance COMMAND TABLE``, with the commands of :data:`COMMANDS`.
+"""The command line: ``delta-maintenance COMMAND TABLE``, with the commands of :data:`COMMANDS`; ``discover`` takes patterns of tables.
 
 With ``--json`` standard output is exactly one JSON object in any case; progress and logs go to standard error. The exit code is
 0 if the work is done or there is nothing to do, 2 if the table or the request is at fault, 3 if a concurrent commit won, and 1
@@ -216,6 +216,34 @@ def doctor(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     return document, render_doctor(document), EXIT_FAILED if document["status"] == FAILURE else EXIT_DONE
 
 
+def discover(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
+    """The tables that patterns find; the exit code is 1 if a place could not be listed."""
+    from delta_maintenance.cli.text import render_discovery
+    from delta_maintenance.fleet import discovery
+
+    given = storage_options(options.storage_options, os.environ)
+    include: list[str] = []
+    for pattern in options.patterns:
+        is_file = pattern.startswith("@")
+        include += (
+            discovery.read_addresses(_absolute(pattern[1:]), given) if is_file else [_absolute(pattern)]
+        )
+    found = discovery.discover(include, options.exclude, given)
+    document = {
+        "tables": [{"table": one.table, "location": one.location} for one in found.tables],
+        "unlisted": [{"table": one.table, "error": one.error.to_dict()} for one in found.unlisted],
+        "withoutTables": list(found.without_tables),
+    }
+    return document, render_discovery(document), EXIT_FAILED if found.unlisted else EXIT_DONE
+
+
+def _absolute(place: str) -> str:
+    """Return an address with a relative path below the working directory of the command."""
+    from delta_log.storage.table_uri import local_path
+
+    return os.path.abspath(place) if local_path(place) == place else place
+
+
 def run_operation(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     """Run the operation that is named as the command; the result is the job's report."""
     from delta_log.runtime import Runtime
@@ -275,6 +303,7 @@ COMMANDS = {
     "health": health,
     **dict.fromkeys(OPERATIONS, run_operation),
     "doctor": doctor,
+    "discover": discover,
     **{
         name: _of_fleet(name)
         for name in ("policy check", "policy explain", "policy diff", "fleet run", "fleet report")

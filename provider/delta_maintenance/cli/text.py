@@ -60,6 +60,20 @@ def _columns(schema: str) -> Iterator[str]:
         ) from error
 
 
+def render_discovery(document: Mapping[str, Any]) -> str:
+    """Tables, one a line; what was not found follows as comments, so that the text is a file of addresses."""
+    return printable_lines(
+        [
+            *(one["table"] for one in document["tables"]),
+            *(
+                f"# {one['table']} could not be listed: {one['error']['message']}"
+                for one in document["unlisted"]
+            ),
+            *(f"# {pattern}: no table was found" for pattern in document["withoutTables"]),
+        ]
+    )
+
+
 def render_history(commits: Sequence[Mapping[str, Any]]) -> str:
     """Commits as a table, one a line."""
     rows = [("version", "time", "operation", "by", "added", "removed")]

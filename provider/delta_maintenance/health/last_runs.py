@@ -13,7 +13,7 @@ from delta_log.log.log_segment import LogListing
 from delta_log.snapshot.commit_info import normalise
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
-from delta_maintenance.health.facts import CommitFact, LastRun
+from delta_maintenance.health.facts import CommitFact, HealthFacts, LastRun
 
 #: ``commitInfo.operation`` of Spark, of delta-rs and of this package.
 _OPERATIONS = {
@@ -30,14 +30,16 @@ _MAX_LISTED, _MAX_TEXT = 12, 120
 
 
 def last_runs(
-    storage: Storage, snapshot: Snapshot, listing: LogListing
+    storage: Storage, snapshot: Snapshot, listing: LogListing, earlier: HealthFacts | None = None
 ) -> tuple[dict[str, LastRun], tuple[CommitFact, ...], int]:
     """Find the newest commit of each operation.
 
     :param listing: listing of the whole log.
+    :param earlier: facts of an earlier version of the same log: only the commits since then are looked at.
     :return: the runs by operation, the newest commits, and how many commits were looked at.
     """
-    versions = sorted((v for v in listing.commits if v <= snapshot.version), reverse=True)
+    known = -1 if earlier is None else earlier.version
+    versions = sorted((v for v in listing.commits if known < v <= snapshot.version), reverse=True)
     found: dict[str, LastRun] = {}
     listed: list[CommitFact] = []
     count = 0
@@ -52,6 +54,12 @@ def last_runs(
         if operation is not None and operation not in found:
             by = brief(engine) if isinstance(engine, str) else None
             found[operation] = LastRun(commit.version, entry["timestamp"], by)
+    # Beyond a commit that was not read, the earlier facts would leave a gap.
+    if earlier is not None and count == snapshot.version - earlier.version:
+        found = {**earlier.last_runs, **found}
+        found.pop("checkpoint", None)
+        listed = [*listed, *earlier.commits][:_MAX_LISTED]
+        count += earlier.num_commits_read
     checkpoints = [one for one in listing.checkpoints if one.version <= snapshot.version]
     if checkpoints:
         newest = checkpoints[-1]

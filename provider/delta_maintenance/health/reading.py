@@ -77,16 +77,34 @@ def read_health(table: Table, options: HealthOptions, now_ms: int) -> HealthFact
     :raises DeltaLogError: the table cannot be read.
     :raises InvalidRequest: the options make no sense for this table.
     """
-    storage, snapshot = table.storage, table.snapshot()
-    inventory = list_everything(storage)
+    snapshot = table.snapshot()
+    return read_facts(table.storage, snapshot, list_everything(table.storage), options, now_ms)
+
+
+def read_facts(
+    storage: Storage,
+    snapshot: Snapshot,
+    inventory: LogInventory,
+    options: HealthOptions,
+    now_ms: int,
+    earlier: HealthFacts | None = None,
+) -> HealthFacts:
+    """Read the facts of a snapshot.
+
+    :param inventory: listing of the log, made just now.
+    :param now_ms: retentions are counted back from this moment.
+    :param earlier: facts of an earlier version of the same log: what they say of its commits is not read again.
+    :raises DeltaLogError: the table cannot be read.
+    :raises InvalidRequest: the options make no sense for this table.
+    """
     segment = segment_of(inventory.listing, storage, snapshot.version)
     tail, pieces = replay_cost(storage, snapshot, segment)
     refusals, properties = _refusals(snapshot, options), _Properties(snapshot.properties)
     interval = properties.read(checkpoint_interval, checkpoint_interval({}))
     # With a cutoff in 1970, nothing has expired.
     cutoff_ms = properties.read(lambda found: retention_of(found, now_ms).cutoff_ms, 0)
-    checksum = _checksum(storage, snapshot.version)
-    runs, commits, num_commits_read = last_runs(storage, snapshot, inventory.listing)
+    checksum = _checksum(storage, snapshot.version, inventory)
+    runs, commits, num_commits_read = last_runs(storage, snapshot, inventory.listing, earlier)
     return HealthFacts(
         version=snapshot.version,
         measured_ms=now_ms,
@@ -266,8 +284,10 @@ def _with_deleted_rows(
     )
 
 
-def _checksum(storage: Storage, version: int) -> tuple[VersionChecksum | None, str]:
+def _checksum(storage: Storage, version: int, inventory: LogInventory) -> tuple[VersionChecksum | None, str]:
     """The checksum of a version, and its state as long as it was not compared with the log."""
+    if all(file.version != version for file in inventory.checksums):
+        return None, "missing"
     try:
         checksum = read_version_checksum(storage, version)
     except CorruptLog:

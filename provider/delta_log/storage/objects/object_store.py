@@ -358,6 +358,10 @@ class ObjectStorage(Storage):
     def list_part(self, span: KeySpan, enter: EnterDirectories) -> Iterator[TreePage]:
         return list_span_tree(self._span, span, enter)
 
+    def list_directories(self, directory: str) -> list[str]:
+        """Take one LIST with a delimiter, or one for each thousand files and directories."""
+        return list(self._whole_level(f"{directory}/" if directory else "", "").directories)
+
     def _span(self, span: KeySpan) -> Iterator[SpanPage]:
         """Yield the pages of a span."""
         if span.deep:
