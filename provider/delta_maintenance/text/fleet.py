@@ -116,7 +116,8 @@ def _explanation_lines(found: Explanation) -> Iterator[str]:
     width = max(len(one.name) for one in found.settings)
     for one in found.settings:
         yield f"  {one.name:<{width}}  {one.value or '-':<22}  {one.origin}"
-    if found.unhealthy_since_ms is not None:
+    is_healthy = any(one.reason == "healthy" for one in found.postponed)
+    if found.unhealthy_since_ms is not None and not is_healthy:
         yield f"unhealthy since {format_time(found.unhealthy_since_ms, _TIME)}"
     if found.unit is not None:
         yield f"due now, score {found.unit.score:.4g} (value {found.unit.value:.4g}, cost {found.unit.price:.4g}):"

@@ -47,7 +47,7 @@ class FleetReport(Struct, frozen=True):
     :param not_worth_it: operations that cost more than they were expected to save within a month, and had to be done by ``within``.
     :param troubles: what failed, the new ones first.
     :param skipped: tables by the reason why they, or some of their operations, were not worked on.
-    :param waiting: what waits for a person: approvals, refusals, tables that were stopped.
+    :param waiting: what waits for a person: approvals, refusals, tables that were stopped; what could not be read is among ``troubles``.
     :param announced: operations that delete and may follow in the next run, by table.
     :param worst: the tables that have been unhealthy longest.
     :param trend: figures of the newest nights, this one last.
@@ -107,10 +107,10 @@ def report_of(night: Night, *, is_planned: bool = False) -> FleetReport:
         saved_bytes=sum(outcome.run.saved_bytes for outcome in done),
         forecast_seconds=sum(outcome.run.forecast.worker_seconds for outcome in done),
         measured_seconds=sum(outcome.run.outcome.worker_seconds for outcome in done),
-        not_worth_it=sum(value < cost for value, cost in ran),
+        not_worth_it=sum(value < cost for value, cost in ran) if _has_prices(night) else 0,
         troubles=tuple(_troubles(night))[:MAX_NAMED],
         skipped=dict(sorted(Counter(one.reason for one in decision.postponed).items())),
-        waiting=_named(decision.postponed, NEEDS_A_PERSON),
+        waiting=_named(decision.postponed, tuple(one for one in NEEDS_A_PERSON if one != "unread")),
         over_budget=_named(decision.postponed, ("over_budget",)),
         not_begun=night.not_begun[:MAX_NAMED],
         announced=dict(list(decision.announced.items())[:MAX_NAMED]),
@@ -120,6 +120,11 @@ def report_of(night: Night, *, is_planned: bool = False) -> FleetReport:
         planned=decision.units[:MAX_NAMED] if is_planned else (),
         is_planned=is_planned,
     )
+
+
+def _has_prices(night: Night) -> bool:
+    """Without prices nobody can say what is worth its cost."""
+    return any(one.resource == "cost" for one in night.decision.budget)
 
 
 def _share(unit: WorkUnit, operation: str) -> float:

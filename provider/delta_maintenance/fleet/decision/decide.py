@@ -356,11 +356,13 @@ def _spending(policy: Policy, spent: Cost, taken: Sequence[WorkUnit]) -> tuple[S
         planned = planned.plus(unit.cost)
     budget = policy.budget
     money = policy.prices is not None
+    # A document of JSON has no quantities of a policy.
+    read, requests = (None if limit is None else float(limit) for limit in (budget.read, budget.requests))
     return (
-        Spending("read", budget.read, spent.read_bytes, planned.read_bytes),
+        Spending("read", read, spent.read_bytes, planned.read_bytes),
         Spending(
             "worker_hours", budget.worker_hours, spent.worker_seconds / 3600, planned.worker_seconds / 3600
         ),
-        Spending("requests", budget.requests, spent.requests, planned.requests),
+        Spending("requests", requests, spent.requests, planned.requests),
         *((Spending("cost", budget.cost, price(spent, prices), price(planned, prices)),) if money else ()),
     )
