@@ -1,4 +1,4 @@
-"""Write the JSON Schemas of the contract into the documentation, from the types of :mod:`delta_maintenance.contract`.
+"""Write JSON Schemas into the documentation: of the contract and of a fleet's policy, from their types.
 
 A schema says what this release writes. It permits further members, since a reader ignores those that it does not know.
 
@@ -17,6 +17,8 @@ from typing import Any
 import msgspec
 
 from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.fleet.policy import document
+from delta_maintenance.fleet.policy.reading import described_members
 from delta_maintenance.job_interface import CONTRACT_VERSION
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -28,10 +30,9 @@ _PARAM = re.compile(r"^:param (\w+):\s*(.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
 
 def published_schemas() -> dict[str, str]:
     """The content of each schema, by the name of its file."""
-    return {
-        name: json.dumps(_schema_of(kind), indent=2, ensure_ascii=False) + "\n"
-        for name, kind in _KINDS.items()
-    }
+    schemas = {name: _schema_of(kind) for name, kind in _KINDS.items()}
+    schemas["fleet-policy.schema.json"] = _schema_of_policy()
+    return {name: json.dumps(schema, indent=2, ensure_ascii=False) + "\n" for name, schema in schemas.items()}
 
 
 def _schema_of(kind: type) -> dict[str, Any]:
@@ -52,6 +53,19 @@ def _schema_of(kind: type) -> dict[str, Any]:
         "description": "The version of this contract. A release reads its own version and the one before.",
     }
     return schema
+
+
+def _schema_of_policy() -> dict[str, Any]:
+    """The schema of a policy's file, for editors. A policy is strict: it permits no further members."""
+    parts = msgspec.json.schema(document.Policy, schema_hook=lambda quantity: dict(quantity.schema))["$defs"]
+    for name, part in parts.items():
+        kind = getattr(document, name)
+        described = described_members(kind)
+        for field in msgspec.structs.fields(kind):
+            if field.name in described:
+                part["properties"][field.encode_name]["description"] = described[field.name]
+        part["description"] = _plain(inspect.getdoc(kind).partition(":param ")[0])
+    return {"$schema": _DIALECT, **parts.pop("Policy"), "$defs": parts}
 
 
 def _plain(text: str) -> str:

@@ -1,7 +1,7 @@
-"""Three directives: tables of options, made from the options that the command line and the operators follow, and of JSON members.
+"""Directives: tables of options, made from the options that the command line and the operators follow, and of JSON members.
 
 ``options`` takes the name of a command, ``arguments`` the name of an operator or sensor (or of their base class). Rows with a heading
-of their own in ``--help`` have it here, too. ``members`` takes the file of a published schema.
+of their own in ``--help`` have it here, too. ``members`` takes the file of a published schema. ``policy`` has the members of a fleet's policy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
 
+from msgspec import inspect
+
 from delta_maintenance.cli.arguments import rows_of
+from delta_maintenance.fleet.policy.document import Policy
+from delta_maintenance.fleet.policy.reading import described_members
+from delta_maintenance.fleet.policy.settings import SETTINGS
+from delta_maintenance.fleet.policy.spelling import spelled
 from delta_maintenance.operations import OPERATIONS, READINGS
 from delta_maintenance.options import Option, Switch
 
@@ -47,6 +53,38 @@ def member_table(schema: Mapping[str, Any]) -> list[str]:
         cells = (f"`{name}`", _kind(member), _sentence(member.get("description", " ")))
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return [*lines, ""]
+
+
+def policy_table() -> list[str]:
+    """Lines of Markdown with the members of a policy, each with its path; ``[]`` stands for each member of a list."""
+    lines = ["| member | default | |", "|---|---|---|"]
+    defaults = {".".join(row.path): spelled(row.default) for row in SETTINGS}
+    for path, text in _policy_members(inspect.type_info(Policy), ""):
+        default = defaults.get(path)
+        cells = (f"`{path}`", f"`{default}`" if default else "", _sentence(text or " "))
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return [*lines, ""]
+
+
+def _policy_members(kind: Any, before: str) -> Iterator[tuple[str, str]]:
+    """The path and the description of each member, depth first. What a rule may give stands at the head of the policy already."""
+    described = described_members(kind.cls)
+    for member in kind.fields:
+        path = f"{before}{member.encode_name}"
+        inner, suffix = _inner(member.type)
+        yield f"{path}{suffix}", described.get(member.name, "")
+        if isinstance(inner, inspect.StructType):
+            members = _policy_members(inner, f"{path}{suffix}.")
+            yield from (one for one in members if suffix != "[]" or path != "rules" or ".match" in one[0])
+
+
+def _inner(kind: Any) -> tuple[Any, str]:
+    """The type within a member, and what its path ends with."""
+    if isinstance(kind, inspect.UnionType):
+        kind = next(one for one in kind.types if not isinstance(one, inspect.NoneType))
+    if isinstance(kind, inspect.VarTupleType):
+        return kind.item_type, "[]" if isinstance(kind.item_type, inspect.StructType) else ""
+    return (kind.value_type, ".<table>") if isinstance(kind, inspect.DictType) else (kind, "")
 
 
 def _kind(member: Mapping[str, Any]) -> str:
@@ -155,9 +193,21 @@ class _Members(_Tables):
         return member_table(json.loads((_REFERENCE / name).read_text(encoding="utf-8")))
 
 
+class _Policy(_Tables):
+    required_arguments = 0
+
+    def lines(self, name: str) -> list[str]:
+        return policy_table()
+
+    def run(self) -> list[Any]:
+        self.arguments = [""]
+        return super().run()
+
+
 def setup(app: Any) -> dict[str, bool]:
     """Sphinx calls it."""
     app.add_directive("options", _Options)
     app.add_directive("arguments", _Arguments)
     app.add_directive("members", _Members)
+    app.add_directive("policy", _Policy)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -83,8 +83,7 @@ class FleetStore:
 
     def nights(self, since_ms: int) -> Iterator[Night]:
         """The nights that began at a moment or later, oldest first."""
-        first = format_time(since_ms, "%Y%m%dT%H%M%SZ")
-        for file in self.storage.list_from(_NIGHTS, first):
+        for file in self.storage.list_from(_NIGHTS, _moment(since_ms)):
             yield self._night(file.key)
 
     def newest_night(self) -> Night | None:
@@ -112,8 +111,13 @@ class FleetStore:
         )
 
 
+def _moment(time_ms: int) -> str:
+    """A moment in names of files, which sort by it."""
+    return f"{format_time(time_ms, '%Y%m%dT%H%M%S')}.{time_ms % 1000:03}Z"
+
+
 def _key(night: Night) -> str:
-    return f"{_NIGHTS}/{format_time(night.started_ms, '%Y%m%dT%H%M%SZ')}-{night.run_id}.json.z"
+    return f"{_NIGHTS}/{_moment(night.started_ms)}-{night.run_id}.json.z"
 
 
 def _results_of(night: Night) -> str:

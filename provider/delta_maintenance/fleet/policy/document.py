@@ -83,7 +83,9 @@ class Failures(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class TableDisruption(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How much other writers of a table may notice.
 
-    :param failed_statements: most statements of other writers a day that fail because of us; beyond it, the table is left alone for a day.
+    :param failed_statements: statements of other writers that may fail because of us. With 0, a rewrite of a table whose writers delete,
+        update or merge rows waits for a gap between their statements before it commits, and takes over deletions of rows; else it commits
+        at once.
     :param quiet: partitions that were written to within this time are left alone.
     """
 
@@ -117,8 +119,6 @@ class AtOnce(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class Disruption(TableDisruption, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How much others may notice.
 
-    :param failed_statements: most statements of other writers a day and table that fail because of us.
-    :param quiet: partitions that were written to within this time are left alone.
     :param at_once: most tables at the same time.
     :param freeze: days on which nothing is changed.
     """
