@@ -16,7 +16,6 @@ from typing import Any
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
-
 from msgspec import inspect
 
 from delta_maintenance.cli.arguments import rows_of

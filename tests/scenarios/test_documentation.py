@@ -34,6 +34,7 @@ import delta_log
 import delta_maintenance
 from delta_log.errors import DeltaLogError
 from delta_maintenance.cli.main import main
+from delta_maintenance.fleet.policy.reading import read_policy
 
 PAGES = pages(ROOT)
 DAY_S = 86_400
@@ -180,10 +181,19 @@ def _run(block: Block, shell: Shell, names: dict[str, object], home: Path) -> No
             exec(compile(text, f"line {block.line}", "exec"), names)
         case "json":
             json.loads(text)
+        case "yaml":
+            _write_policy(text, home)
         case "ini":
             configparser.ConfigParser().read_string(text)
         case _:
             raise AssertionError(f"no test knows what a block of {block.language!r} is")
+
+
+def _write_policy(text: str, home: Path) -> None:
+    """Checks a policy of a fleet, and lets the commands below find it. Its first line may name the file in a comment."""
+    read_policy(text, "the block")
+    named = re.match(r"# (\w+\.yaml)$", text, re.MULTILINE)
+    (home / (named[1] if named else "fleet.yaml")).write_text(text)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -44,7 +44,7 @@ def explain_policy(options: argparse.Namespace) -> _Result:
     from delta_maintenance.fleet.decision.decide import FleetState
     from delta_maintenance.fleet.decision.explanation import explain
     from delta_maintenance.fleet.run import survey_one
-    from delta_maintenance.text.fleet import render_explanation
+    from delta_maintenance.fleet.text import render_explanation
 
     written, access = _policy(options.policy), storage_options(options.storage_options, os.environ)
     runtime = Runtime()
@@ -57,7 +57,7 @@ def explain_policy(options: argparse.Namespace) -> _Result:
 def compare_policies(options: argparse.Namespace) -> _Result:
     """What a new policy would have done otherwise in past nights."""
     from delta_maintenance.fleet.account.comparison import compare
-    from delta_maintenance.text.fleet import render_differences
+    from delta_maintenance.fleet.text import render_differences
 
     old, new = _policy(options.old), _policy(options.new)
     store = FleetStore.open(options.state, storage_options(options.storage_options, os.environ))
@@ -97,7 +97,7 @@ def report_fleet(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]
 
 
 def _told(report: FleetReport) -> tuple[dict[str, Any], str, int]:
-    from delta_maintenance.text.fleet import render_report
+    from delta_maintenance.fleet.text import render_report
 
     return dict(to_builtins(report)), render_report(report), EXIT_FAILED if report.has_news else EXIT_DONE
 
