@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ from delta_log.errors import InvalidRequest
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_maintenance.fleet.account.night import NIGHT_VERSION, Night, UnitResult, finished, next_history
-from delta_maintenance.fleet.history import HISTORY_VERSION, FleetHistory
+from delta_maintenance.fleet.history import FORGOTTEN_AFTER_MS, HISTORY_VERSION, FleetHistory
 from delta_maintenance.units import format_time
 
 _HISTORY = "history.json.z"
@@ -65,7 +66,8 @@ class FleetStore:
         self.storage.put(f"{_results_of(night)}/{unit:06d}.json.z", _packed(result))
 
     def finish(self, night: Night, now_ms: int) -> Night:
-        """Account for a night: its results so far become part of it, and of what is remembered.
+        """Account for a night: its results so far become part of it, and of what is remembered. Nights of more than 90 days before
+        are deleted.
 
         If the process ends in between, the next run finishes the night.
         """
@@ -73,8 +75,12 @@ class FleetStore:
         whole = finished(night, (self._read(key, UnitResult) for key in results), now_ms)
         self.storage.put(_HISTORY, _packed(next_history(whole)))
         self.storage.put(_key(whole), _packed(whole))
-        self.storage.delete(results)
+        self.storage.delete([*results, *self._old_nights(night.started_ms - FORGOTTEN_AFTER_MS)])
         return whole
+
+    def _old_nights(self, before_ms: int) -> Iterator[str]:
+        last = f"{_NIGHTS}/{_moment(before_ms)}"
+        return takewhile(lambda key: key < last, (file.key for file in self.storage.list_from(_NIGHTS)))
 
     def unfinished_night(self) -> Night | None:
         """The newest night, if its run was killed or still goes on."""
