@@ -184,7 +184,7 @@ def test_entries_that_are_no_records_are_counted_and_the_rest_stands(api: ApiSer
             record_of_health(health_document("s3://lake/another")),
         )
     ):
-        add_record(value, now_ms() + number, f"delta_record.1.{number:024}.optimize..")
+        add_record(value, now_ms() + number, f"delta_record.-1.1.{number:024}.optimize..")
     add_record({"record_version": 2}, now_ms() + 5, "delta_record.of another release")
     fleet = read(api)
     assert [row["name"] for row in fleet["tables"]] == ["sound"]
@@ -317,6 +317,10 @@ def test_a_task_instance_has_what_it_has_told_and_no_other_task_has_it(api: ApiS
     (failed,) = read(api, TASK.replace("task_id=task", "task_id=vacuum"))["told"]
     assert (failed["run"]["status"], failed["row"]["name"]) == ("failed", "orders")
     assert read(api, f"{TASK}&map_index=3")["told"] == []
+    mapped = tell_run("s3://lake/orders", run_id="run", map_index=3)
+    tell_run("s3://lake/orders", run_id="run", map_index=33)
+    (told,) = read(api, f"{TASK}&map_index=3")["told"]
+    assert (told["run"]["number"], told["run"]["map_index"]) == (mapped, 3)
     assert api.get(TASK.replace("nightly", "secret")).status_code == 404
 
 
