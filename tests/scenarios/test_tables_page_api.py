@@ -424,7 +424,9 @@ def test_airflow_lists_the_page_and_finds_no_fault_with_the_plugin(api: ApiServe
     plugins = {plugin["name"]: plugin for plugin in read(api, "/api/v2/plugins", role="admin")["plugins"]}
     apps = plugins["delta_tables"]["react_apps"]
     places = {app["destination"]: app.get("url_route") for app in apps}
-    assert places.pop("asset", None) == ("delta-tables-of-asset" if Version(airflow_version).release >= (3, 4) else None)
+    assert places.pop("asset", None) == (
+        "delta-tables-of-asset" if Version(airflow_version).release >= (3, 4) else None
+    )
     assert places == {
         "nav": "delta-tables",
         "dag": "delta-tables-of-dag",

@@ -268,7 +268,9 @@ def sent_queries(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
 
 def plan_of(session: Session, statement: str, parameters: Any) -> list[str]:
     explain = "EXPLAIN QUERY PLAN" if session.get_bind().dialect.name == "sqlite" else "EXPLAIN"
-    return [str(tuple(row)) for row in session.connection().exec_driver_sql(f"{explain} {statement}", parameters)]
+    return [
+        str(tuple(row)) for row in session.connection().exec_driver_sql(f"{explain} {statement}", parameters)
+    ]
 
 
 def reads_by_an_index(dialect: str, plan: list[str]) -> bool:

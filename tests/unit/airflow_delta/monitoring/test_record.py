@@ -155,6 +155,15 @@ def test_a_key_says_what_a_record_is_about(
     assert key_of(mapped, 3).startswith(prefix_of_task(7))
 
 
-@pytest.mark.parametrize("key", ["", "delta_record.", "delta_record.-1.1.s3://lake.optimize..", "delta_record.-2.1.optimize..", "delta_run"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "delta_record.",
+        "delta_record.-1.1.s3://lake.optimize..",
+        "delta_record.-2.1.optimize..",
+        "delta_run",
+    ],
+)
 def test_a_key_of_another_form_names_no_table(key: str) -> None:
     assert read_key(key).table == ""
