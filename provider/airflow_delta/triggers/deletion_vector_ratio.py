@@ -29,7 +29,7 @@ class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
     state_prefix = watch_memory.DELETED_ROWS
     measure_class = DeletedRowsMeasure
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword
         self,
         table: str | Sequence[str],
         delta_conn_id: str | None = None,
