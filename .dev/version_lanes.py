@@ -61,6 +61,8 @@ _TOOLS_OF_AIRFLOW = (
     "asyncpg",
     "psycopg2-binary",
     "pymysql",
+    "playwright",
+    "statsd",
 )
 _MAKE_TABLE = "import sys; from pathlib import Path; from tests.support.tables.small_tables import write_days; write_days(Path(sys.argv[1]))"
 _SHOWN_LINES = 25
@@ -153,6 +155,11 @@ def _run(lane: Lane) -> Iterator[Row]:
         if lane.has_airflow:
             live = "tests/integration/airflow_live/test_airflow_operators.py"
             steps["Airflow, every operator"] = lambda: _pytest(here, "-q", live)
+        if lane.prerelease:
+            watchers = "tests/integration/airflow_live/test_airflow_tail.py"
+            steps["Airflow, watchers and sensors"] = lambda: _pytest(here, "-q", watchers)
+            page = "tests/integration/tables_page"
+            steps["Airflow, the page"] = lambda: _pytest(here, "-q", page)
         for step, action in steps.items():
             started = time.monotonic()
             print(f"\n==> {lane.name}: {step}", flush=True)

@@ -53,6 +53,22 @@ def shared_maintenance_asset(alias: str) -> Asset:
     return _asset(alias)
 
 
+def is_asset_of(table: str, uri: str) -> bool:
+    """Whether an asset stands for the maintenance or for the data of a table.
+
+    :param table: address of the table, in its one spelling.
+    :param uri: URI of the asset.
+
+    >>> is_asset_of("s3://lake/events", "delta-maintenance:s3://lake/events")
+    True
+    >>> is_asset_of("s3://lake/events", "s3a://lake/events")
+    True
+    >>> is_asset_of("s3://lake/events", "s3://lake/events_2024")
+    False
+    """
+    return uri == _identifier(table) or one_spelling(uri) == table
+
+
 def data_asset(table: str) -> Asset:
     """The asset of a table's data, as ``Asset(table)`` makes it in a DAG file."""
     require_no_credentials(table)
@@ -64,7 +80,11 @@ def _without_slash(table: str) -> str:
 
 
 def _asset(name: str) -> Asset:
+    identifier = _identifier(name)
+    return Asset(name=identifier, uri=identifier)
+
+
+def _identifier(name: str) -> str:
     # No provider has a URI handler for the scheme "delta-maintenance", so none changes or refuses the rest. Airflow on MySQL
     # accepts ASCII names only.
-    identifier = f"delta-maintenance:{re.sub(r'[^ -~]+', lambda found: quote(found[0], errors='surrogateescape'), name)}"
-    return Asset(name=identifier, uri=identifier)
+    return f"delta-maintenance:{re.sub(r'[^ -~]+', lambda found: quote(found[0], errors='surrogateescape'), name)}"

@@ -159,12 +159,13 @@ def get_provider_info() -> dict[str, Any]:
                         "default": None,
                     },
                     "page_places": {
-                        "description": "Where Airflow's UI shows the page Delta tables, with commas between: nav (navigation), dag "
-                        "and task_instance (a tab of each DAG and of each task instance), dashboard (a panel of the home page).",
+                        "description": "Where Airflow's UI shows the page Delta tables, with commas between: nav (navigation), dag, "
+                        "task_instance and asset (a tab of each DAG, task instance and asset; of assets from Airflow 3.4 on), dashboard "
+                        "(a panel of the home page).",
                         "version_added": "0.2.0",
                         "type": "string",
                         "example": "nav, dashboard",
-                        "default": "nav, dag, task_instance, dashboard",
+                        "default": "nav, dag, task_instance, asset, dashboard",
                     },
                     "spark_history_url": {
                         "description": "Address of an application's page in the Spark history server, with {application_id} in "

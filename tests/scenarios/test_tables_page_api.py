@@ -9,6 +9,9 @@ from hashlib import sha256
 from typing import Any, get_args
 
 import pytest
+from airflow import __version__ as airflow_version
+from airflow.sdk import Asset
+from packaging.version import Version
 from tests.support.records import HOSTILE, HOUR_MS, health_document
 from tests.support.runs.metadata_database import (
     ApiServer,
@@ -19,8 +22,10 @@ from tests.support.runs.metadata_database import (
     start_api_server,
 )
 
+from airflow_delta.assets import data_asset, maintenance_asset
 from airflow_delta.monitoring.api import SortName, StatusName
 from airflow_delta.monitoring.fleet import SORTS, STATUSES
+from airflow_delta.monitoring.plugin import react_apps
 from airflow_delta.monitoring.record import record_of_health, record_of_report, table_id
 from delta_maintenance.contract import ErrorReport, JobReport
 
@@ -184,7 +189,7 @@ def test_entries_that_are_no_records_are_counted_and_the_rest_stands(api: ApiSer
             record_of_health(health_document("s3://lake/another")),
         )
     ):
-        add_record(value, now_ms() + number, f"delta_record.1.{number:024}.optimize..")
+        add_record(value, now_ms() + number, f"delta_record.-1.1.{number:024}.optimize..")
     add_record({"record_version": 2}, now_ms() + 5, "delta_record.of another release")
     fleet = read(api)
     assert [row["name"] for row in fleet["tables"]] == ["sound"]
@@ -308,6 +313,20 @@ def test_a_dag_has_the_tables_that_it_has_told_of(api: ApiServer) -> None:
     assert read(api, dag_id="other")["counts"]["healthy"] == 0
 
 
+def test_an_asset_has_the_table_whose_data_or_maintenance_it_stands_for(api: ApiServer) -> None:
+    def names(asset: Asset) -> set[str]:
+        found = read(api, asset_name=asset.name, asset_uri=asset.uri)["tables"]
+        return {row["name"] for row in found}
+
+    for table in ("s3://lake/events", "s3://lake/events_2024", "s3://lake/größe"):
+        tell_health(table)
+    assert names(data_asset("s3://lake/events")) == names(data_asset("s3a://lake/events/")) == {"events"}
+    assert names(Asset(name="of events", uri="s3://lake/events")) == {"events"}
+    assert names(maintenance_asset("s3://lake/größe")) == {"größe"}
+    assert names(Asset("x-reports://monthly")) == set()
+    assert api.get(f"{TABLES}?asset_uri={'x' * 1_501}").status_code == 422
+
+
 def test_a_task_instance_has_what_it_has_told_and_no_other_task_has_it(api: ApiServer) -> None:
     number = tell_run("s3://lake/events", run_id="run")
     tell_health("s3://lake/events", "critical", task_id="health", run_id="run")
@@ -317,6 +336,10 @@ def test_a_task_instance_has_what_it_has_told_and_no_other_task_has_it(api: ApiS
     (failed,) = read(api, TASK.replace("task_id=task", "task_id=vacuum"))["told"]
     assert (failed["run"]["status"], failed["row"]["name"]) == ("failed", "orders")
     assert read(api, f"{TASK}&map_index=3")["told"] == []
+    mapped = tell_run("s3://lake/orders", run_id="run", map_index=3)
+    tell_run("s3://lake/orders", run_id="run", map_index=33)
+    (told,) = read(api, f"{TASK}&map_index=3")["told"]
+    assert (told["run"]["number"], told["run"]["map_index"]) == (mapped, 3)
     assert api.get(TASK.replace("nightly", "secret")).status_code == 404
 
 
@@ -400,12 +423,16 @@ def test_the_script_is_asked_for_once_for_each_release(api: ApiServer) -> None:
 def test_airflow_lists_the_page_and_finds_no_fault_with_the_plugin(api: ApiServer) -> None:
     plugins = {plugin["name"]: plugin for plugin in read(api, "/api/v2/plugins", role="admin")["plugins"]}
     apps = plugins["delta_tables"]["react_apps"]
-    assert [(app["destination"], app.get("url_route")) for app in apps] == [
-        ("nav", "delta-tables"),
-        ("dag", "delta-tables-of-dag"),
-        ("task_instance", "delta-tables-of-task"),
-        ("dashboard", None),
-    ]
+    places = {app["destination"]: app.get("url_route") for app in apps}
+    assert places.pop("asset", None) == (
+        "delta-tables-of-asset" if Version(airflow_version).release >= (3, 4) else None
+    )
+    assert places == {
+        "nav": "delta-tables",
+        "dag": "delta-tables-of-dag",
+        "task_instance": "delta-tables-of-task",
+        "dashboard": None,
+    }
     assert {app["bundle_url"] for app in apps} == {"/delta-tables/delta-tables.js"}
     script = api.get("/delta-tables/delta-tables.js").text
     for app in apps:
@@ -414,3 +441,12 @@ def test_airflow_lists_the_page_and_finds_no_fault_with_the_plugin(api: ApiServe
         json.dumps(read(api, "/api/v2/plugins/importErrors", role="admin")["import_errors"]).count("delta")
         == 0
     )
+
+
+def test_a_place_that_this_airflow_does_not_know_yet_is_left_out() -> None:
+    def places(named: str, release: tuple[int, int]) -> list[str]:
+        return [app["destination"] for app in react_apps(named, release)]
+
+    assert places("nav, asset", (3, 3)) == ["nav"]
+    assert places("nav, asset", (3, 4)) == places("asset, nav", (4, 0)) == ["nav", "asset"]
+    assert places("elsewhere, dashboard", (3, 4)) == ["dashboard"]

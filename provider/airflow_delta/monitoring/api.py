@@ -79,6 +79,7 @@ SessionOfRequest = Annotated[Session, Depends(metadata_session)]
 Readable = Annotated[Callable[[str], bool], Depends(readable_dags)]
 MaintenanceDag = Annotated[str | None, Depends(maintenance_dag)]
 Name = Annotated[str, Query(min_length=1, max_length=250)]
+OfAsset = Annotated[str, Query(max_length=1_500, description="tables of the asset with this name and URI")]
 Identity = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`id` of a table, from the fleet")]
 RunNumber = Annotated[int, Path(ge=1, le=2**63 - 1, description="`number` of a run, from its table")]
 StatusName = Literal["unreadable", "critical", "attention", "unsupported", "unknown", "healthy", "failing"]
@@ -141,6 +142,8 @@ def make_app(queries: MetadataQueries, days: int) -> FastAPI:
         dag_id: Annotated[
             str | None, Query(max_length=250, description="tables that this DAG has reported of")
         ] = None,
+        asset_name: OfAsset = "",
+        asset_uri: OfAsset = "",
     ) -> answers.Fleet:
         """The tables that tasks have reported of: counts by status, and a page of those that the query chooses."""
         state = queries.read(session)
@@ -152,6 +155,8 @@ def make_app(queries: MetadataQueries, days: int) -> FastAPI:
                 if readable(dag_id) and dag_id in state.tables[table].dags
             }
             fleet = Fleet.of(of_dag)
+        if asset_name or asset_uri:
+            fleet = fleet.of_asset(asset_name, asset_uri)
         found = fleet.chosen(query)
         return answers.Fleet(
             counts=dict(fleet.counts),

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from airflow_delta.assets import is_asset_of
 from airflow_delta.monitoring.fleet import (
     FleetQuery,
     ReportedState,
@@ -36,6 +37,16 @@ class Fleet(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, rows: Mapping[str, dict[str, Any]]) -> Fleet:
         return cls(rows, counts_of(rows.values()))
+
+    def of_asset(self, name: str, uri: str) -> Fleet:
+        """The tables whose maintenance or data an asset stands for, and those that its watcher looks at."""
+        return Fleet.of(
+            {
+                table: row
+                for table, row in self.rows.items()
+                if is_asset_of(row["table"], uri) or (row["watch"] or {}).get("asset") == name
+            }
+        )
 
     def chosen(self, query: FleetQuery) -> Sequence[dict[str, Any]]:
         """All rows that the reader asked for, in order."""

@@ -36,6 +36,7 @@ from airflow_delta.monitoring.record import (
     Record,
     RecordHeader,
     Source,
+    prefix_of_task,
     read_key,
     read_record,
     table_id,
@@ -149,7 +150,7 @@ class MetadataQueries:
             row.dag_id == source.dag_id,
             row.run_id == source.run_id,
             row.task_id == source.task_id,
-            row.map_index == source.map_index,
+            row.key.startswith(prefix_of_task(source.map_index), autoescape=True),
             row.updated_at >= self._now() - self._days,
         )
         found = list(_values(session, *conditions))
@@ -266,14 +267,12 @@ def _records(session: Session, *conditions: Any) -> Iterator[Record]:
 def _values(session: Session, *conditions: Any) -> Iterator[tuple[int, RecordHeader, Record | BrokenRecord]]:
     """The number, what the key says, and the value of each entry with the key of a record, in the order of numbers."""
     row = TaskStateStoreModel
-    query = select(
-        row.id, row.updated_at, row.key, row.value, row.dag_id, row.run_id, row.task_id, row.map_index
-    ).where(row.key.startswith(KEY_PREFIX, autoescape=True), *conditions)
-    for number, moment, key, content, dag_id, run_id, task_id, map_index in session.execute(
-        query.order_by(row.id)
-    ):
-        source, time_ms = Source(dag_id, run_id, task_id, map_index), _ms(moment)
+    query = select(row.id, row.updated_at, row.key, row.value, row.dag_id, row.run_id, row.task_id).where(
+        row.key.startswith(KEY_PREFIX, autoescape=True), *conditions
+    )
+    for number, moment, key, content, dag_id, run_id, task_id in session.execute(query.order_by(row.id)):
         header = read_key(key)
+        source, time_ms = Source(dag_id, run_id, task_id, header.map_index), _ms(moment)
         try:
             record = read_record(msgspec.json.decode(content), source, time_ms, number)
             if table_id(record.table) != header.table:

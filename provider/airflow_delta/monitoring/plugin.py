@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from airflow import __version__ as airflow_version
 from airflow.plugins_manager import AirflowPlugin
 from airflow.sdk.configuration import conf
 
@@ -21,9 +22,13 @@ _ROUTES = {
     "nav": PAGE_ROUTE,
     "dag": f"{PAGE_ROUTE}-of-dag",
     "task_instance": f"{PAGE_ROUTE}-of-task",
+    "asset": f"{PAGE_ROUTE}-of-asset",
     "dashboard": None,
 }
 PLACES = tuple(_ROUTES)
+#: Places by the first release of Airflow that knows them. An older one could not tell its UI of any plugin.
+_SINCE = {"asset": (3, 4)}
+_RELEASE = tuple(int(part) for part in airflow_version.split(".")[:2])
 _NAME = "Delta tables"
 _LOG = logging.getLogger(__name__)
 
@@ -58,16 +63,17 @@ def _refusal() -> Callable[..., Awaitable[None]]:
     return JSONResponse({"detail": detail}, 503, headers={"Content-Security-Policy": "default-src 'none'"})
 
 
-def react_apps(places: str) -> list[dict[str, str]]:
+def react_apps(places: str, release: tuple[int, ...] = _RELEASE) -> list[dict[str, str]]:
     """
     :param places: names out of :data:`PLACES`, with commas between them. Others are left out with a warning, since a plugin that raises
         takes its API with it.
+    :param release: Airflow's release; places that it does not know yet are left out.
     """
     wanted = [place for place in (one.strip() for one in places.split(",")) if place]
     unknown = sorted(set(wanted) - set(PLACES))
     if unknown:
         _LOG.warning("[delta] page_places: %s is not one of %s.", ", ".join(unknown), ", ".join(PLACES))
-    return [_app(place) for place in PLACES if place in wanted]
+    return [_app(place) for place in PLACES if place in wanted and release >= _SINCE.get(place, ())]
 
 
 def _app(place: str) -> dict[str, str]:

@@ -169,17 +169,20 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 KEY_PREFIX = "delta_record."
-_KEY = re.compile(r"delta_record\.(\d+)\.([0-9a-f]{24})\.([\w-]+)(!?)\.(\d*)\.(\d*)")
+_KEY = re.compile(r"delta_record\.(-1|\d+)\.(\d+)\.([0-9a-f]{24})\.([\w-]+)(!?)\.(\d*)\.(\d*)")
 
 
 class RecordHeader(NamedTuple):
     """
+    :param map_index: index of the mapped task instance; -1: the task is not mapped. Airflow's own column has another name and meaning from
+        3.4 on.
     :param table: digest of the table's address, see :func:`~airflow_delta.monitoring.record.table_id`; empty: the key is not of this
         release, so the value has to say what it is.
     :param num_files: figure of a reading of health; ``None``: the record is no reading, or lacks the figure.
     :param small_files: number of files that OPTIMIZE would merge; ``None`` as for `num_files`.
     """
 
+    map_index: int
     try_number: int
     table: str
     operation: str
@@ -195,16 +198,22 @@ def key_of(record: Record, try_number: int) -> str:
         found = (facts.get("numFiles"), (facts.get("optimize") or {}).get("numFilesToMerge"))
         figures = ["" if one is None else str(one) for one in found]
     operation = f"{record.operation}!" if record.has_failed else record.operation
-    return f"{KEY_PREFIX}{try_number}.{table_id(record.table)}.{operation}.{'.'.join(figures)}"
+    prefix = prefix_of_task(record.source.map_index)
+    return f"{prefix}{try_number}.{table_id(record.table)}.{operation}.{'.'.join(figures)}"
+
+
+def prefix_of_task(map_index: int) -> str:
+    """The prefix of all keys that one task instance leaves."""
+    return f"{KEY_PREFIX}{map_index}."
 
 
 def read_key(key: str) -> RecordHeader:
     found = _KEY.fullmatch(key)
     if found is None:
-        return RecordHeader(0, "", key, False, None, None)
-    number, table, operation, failed, *figures = found.groups()
+        return RecordHeader(-1, 0, "", key, False, None, None)
+    index, number, table, operation, failed, *figures = found.groups()
     files, small = (int(one) if one else None for one in figures)
-    return RecordHeader(int(number), table, operation, bool(failed), files, small)
+    return RecordHeader(int(index), int(number), table, operation, bool(failed), files, small)
 
 
 #: Part of the metrics' contract: alerts compare with these numbers.

@@ -72,8 +72,12 @@ def _store(context: Context, operator: MonitoredTask, record: Callable[[], dict[
             return
         days = max(1, conf.getint("delta", "monitoring_days", fallback=DEFAULT_DAYS))
         instance, value = context["ti"], record()
-        source = Source(instance.dag_id, instance.run_id, instance.task_id)
+        source = Source(instance.dag_id, instance.run_id, instance.task_id, _map_index(instance))
         key = key_of(read_record(value, source, 0), instance.try_number)
         context["task_state_store"].set(key, value, retention=timedelta(days=days))
     except Exception:
         operator.log.warning("The page Delta tables does not learn of this run.", exc_info=True)
+
+
+def _map_index(instance: Any) -> int:
+    return -1 if instance.map_index is None else int(instance.map_index)

@@ -29,7 +29,7 @@ class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
     state_prefix = watch_memory.DELETED_ROWS
     measure_class = DeletedRowsMeasure
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an option of its own, by keyword
         self,
         table: str | Sequence[str],
         delta_conn_id: str | None = None,
@@ -40,6 +40,7 @@ class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
         files: int | None = None,
         size_bytes: int | None = None,
         per_partition: bool = True,
+        queue: str | None = None,
     ) -> None:
         if ratio is None and files is None and size_bytes is None:
             raise ValueError("No limit is given. Give ratio, files or size_bytes.")
@@ -50,7 +51,7 @@ class DeltaDeletionVectorRatioTrigger(TableMeasureTrigger):
             "size_bytes": size_bytes,
             "per_partition": per_partition,
         }
-        super().__init__(table, delta_conn_id, poll_interval, limits=limits)
+        super().__init__(table, delta_conn_id, poll_interval, limits=limits, queue=queue)
 
     def passed(self, finding: Mapping[str, Any]) -> list[str]:
         over = [_name(one["partition"]) for one in finding["partitions"]]

@@ -55,6 +55,7 @@ class TableEventTrigger(BaseEventTrigger):
         directly below.
     :param delta_conn_id: connection of type ``delta``; ``None``: the triggerer's own identity.
     :param poll_interval: seconds between two looks at a table.
+    :param queue: queue of the triggerers that run the watcher, from Airflow 3.4 on; ``None``: triggerers without queues.
     """
 
     #: Prefix of the keys in the asset's state store: one of :data:`airflow_delta.watch_memory.PREFIXES`.
@@ -67,9 +68,19 @@ class TableEventTrigger(BaseEventTrigger):
     seconds_until_settled: ClassVar[float] = 30.0
 
     def __init__(
-        self, table: str | Sequence[str], delta_conn_id: str | None = None, poll_interval: float = 30.0
+        self,
+        table: str | Sequence[str],
+        delta_conn_id: str | None = None,
+        poll_interval: float = 30.0,
+        *,
+        queue: str | None = None,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__(queue=queue)  # type: ignore[no-untyped-call]
+        # Airflow 3.3 takes any argument, and knows no queues of watchers.
+        if queue is not None and not hasattr(self, "queue"):
+            raise ValueError(
+                f"queue={queue!r} needs Airflow 3.4: before, triggerers with --queues run no watchers."
+            )
         tables = [table] if isinstance(table, str) else list(table)
         if not tables or not all(str(uri).strip() for uri in tables):
             raise ValueError(f"table={table!r} is not the address of a table, or a list of such.")
@@ -104,6 +115,8 @@ class TableEventTrigger(BaseEventTrigger):
             "table": self.table if isinstance(self.table, str) else list(self.table),
             "delta_conn_id": self.delta_conn_id,
             "poll_interval": self.poll_interval,
+            # Airflow finds its row of a watcher by these arguments alone, and keeps the queue of the row.
+            **({} if (queue := getattr(self, "queue", None)) is None else {"queue": queue}),
         }
 
     @property

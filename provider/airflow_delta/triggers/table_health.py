@@ -36,6 +36,7 @@ class DeltaTableHealthTrigger(TableMeasureTrigger):
         small_file_bytes: int = 32 << 20,
         commits_since_checkpoint: int | None = None,
         tombstones: int | None = None,
+        queue: str | None = None,
     ) -> None:
         if small_files is None and commits_since_checkpoint is None and tombstones is None:
             raise ValueError("No limit is given. Give small_files, commits_since_checkpoint or tombstones.")
@@ -45,7 +46,7 @@ class DeltaTableHealthTrigger(TableMeasureTrigger):
             "commits_since_checkpoint": commits_since_checkpoint,
             "tombstones": tombstones,
         }
-        super().__init__(table, delta_conn_id, poll_interval, limits=limits)
+        super().__init__(table, delta_conn_id, poll_interval, limits=limits, queue=queue)
 
     def passed(self, finding: Mapping[str, Any]) -> list[str]:
         return list(finding["passed"])

@@ -36,8 +36,9 @@ class TableMeasureTrigger(TableEventTrigger):
         poll_interval: float = 60.0,
         *,
         limits: Mapping[str, Any],
+        queue: str | None = None,
     ) -> None:
-        super().__init__(table, delta_conn_id, poll_interval)
+        super().__init__(table, delta_conn_id, poll_interval, queue=queue)
         self.limits = dict(limits)
         self._measures: dict[str, TableMeasure] = {}
         self._measured: dict[str, int] = {}

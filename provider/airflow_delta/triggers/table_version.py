@@ -62,8 +62,9 @@ class DeltaTableVersionTrigger(TableEventTrigger):
         baseline: int | None = None,
         awaited: Mapping[str, Any] | None = None,
         on_cleaned: str = "fail",
+        queue: str | None = None,
     ) -> None:
-        super().__init__(table, delta_conn_id, poll_interval)
+        super().__init__(table, delta_conn_id, poll_interval, queue=queue)
         if start_from not in ("latest", "earliest") and not isinstance(start_from, int):
             raise ValueError(f"start_from={start_from!r} is neither latest, earliest nor a version.")
         self.start_from = start_from

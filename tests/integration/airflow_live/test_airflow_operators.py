@@ -34,6 +34,17 @@ def test_a_task_of_every_operator_and_sensor_succeeds(airflow: LiveAirflow, tmp_
     assert committed == ["committed", "committed"]
     assert airflow.xcom(_DAG_ID, run_id, "checkpoint")["status"] == "written"
     assert airflow.xcom(_DAG_ID, run_id, "vacuum")["metrics"]["numDeletedFiles"] >= 6
+    # The first logs that a user of a new Airflow reads.
+    assert {
+        task["task_id"]: found for task in tasks if (found := _errors_in_log(airflow, run_id, task["task_id"]))
+    } == {}
     after = Table(str(table)).snapshot()
     assert after.num_files == len({key.partition("/")[0] for key in keys(table)})
     assert sorted(after.to_arrow()["id"].to_pylist()) == rows
+
+
+def _errors_in_log(airflow: LiveAirflow, run_id: str, task_id: str) -> list[str]:
+    path = f"/api/v2/dags/{_DAG_ID}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/logs/1?full_content=true"
+    entries = [entry for entry in airflow.call("GET", path)["content"] if isinstance(entry, dict)]
+    assert any(entry.get("level") == "info" for entry in entries), entries
+    return [str(entry["event"]) for entry in entries if entry.get("level") in ("error", "critical")]

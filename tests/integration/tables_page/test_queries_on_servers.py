@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
@@ -19,13 +20,14 @@ from tests.support.runs.metadata_database import counted_queries, entry_of, run_
 from tests.support.servers.mariadb import running_mariadb
 
 from airflow_delta.monitoring.metadata_queries import MetadataQueries
-from airflow_delta.monitoring.record import record_of_health, record_of_report, table_id
+from airflow_delta.monitoring.record import Source, record_of_health, record_of_report, table_id
 from airflow_delta.triggers import DeltaTableVersionTrigger
 from airflow_delta.watch_memory import VERSIONS, shard_key, shard_of
 from delta_maintenance.contract import ErrorReport, JobReport
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
+    from sqlalchemy.orm import Session
 
 pytestmark = pytest.mark.airflow
 
@@ -40,9 +42,17 @@ def new_mariadb() -> Iterator[Callable[[], str]]:
 
 @pytest.fixture(scope="module", params=["new_database", "new_mariadb"], ids=["postgresql", "mariadb"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    yield from database_of_airflow(request.getfixturevalue(request.param)())
+
+
+@pytest.fixture(scope="module")
+def sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    yield from database_of_airflow(f"sqlite:///{tmp_path_factory.mktemp('sqlite') / 'airflow.db'}")
+
+
+def database_of_airflow(url: str) -> Iterator[Engine]:
     from sqlalchemy import create_engine
 
-    url = request.getfixturevalue(request.param)()
     # By a process of its own: Airflow chooses the collation of names when its models are imported. For MySQL it is this one.
     collation = {"AIRFLOW__DATABASE__SQL_ENGINE_COLLATION_FOR_IDS": "utf8mb3_bin"}
     subprocess.run(
@@ -52,7 +62,8 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
         check=True,
     )
     # As Airflow's own sessions.
-    made = create_engine(url, isolation_level="READ COMMITTED")
+    isolation = {} if url.startswith("sqlite") else {"isolation_level": "READ COMMITTED"}
+    made = create_engine(url, **isolation)
     yield made
     made.dispose()
 
@@ -179,3 +190,90 @@ def test_what_watchers_remember_is_read_with_a_few_queries(engine: Engine) -> No
         remember(session, changed, tables[5], 8)
     with Session(engine) as session:
         assert watches(session) == {**dict.fromkeys(tables, 7), tables[5]: 8}
+
+
+def test_what_is_asked_often_reads_a_part_of_the_entries_by_an_index(engine: Engine) -> None:
+    check_plans(engine)
+
+
+def test_sqlite_too_reads_a_part_of_the_entries_by_an_index(sqlite: Engine) -> None:
+    check_plans(sqlite)
+
+
+def check_plans(engine: Engine) -> None:
+    """Compare plans on a state store in which one entry of twenty is a record: what tasks keep for themselves stays there, too."""
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from sqlalchemy import delete, insert, text
+    from sqlalchemy.orm import Session
+
+    now_ms = int(NOW.timestamp() * 1000)
+    record = record_of_health(health_document("s3://lake/events"))
+    with Session(engine) as session, session.begin():
+        session.execute(delete(TaskStateStoreModel))
+        entries = []
+        for day in range(20):
+            run = run_number(session, "nightly", f"night {day}")
+            common = {"run_id": f"night {day}", "task_id": "health"}
+            for index in range(100):
+                entries.append(entry_of(record, now_ms, run, map_index=index, **common))
+                others = (f"own_state_{index}_{number}" for number in range(19))
+                entries += [entry_of({}, now_ms, run, key=key, **common) for key in others]
+        session.execute(insert(TaskStateStoreModel), entries)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        table = "TABLE task_state_store" if engine.dialect.name == "mysql" else "task_state_store"
+        connection.execute(text(f"ANALYZE {table}"))
+    queries = MetadataQueries(90, lambda: NOW)
+    with Session(engine) as session:
+        queries.read(session)
+        (identity,) = queries.read(session).tables
+        asks: dict[str, Callable[[], object]] = {
+            "is anything new": lambda: queries.read(session),
+            "one table": lambda: queries.history(session, identity),
+            "one run": lambda: queries.record(session, queries.history(session, identity)[0].number),
+            "one task instance": lambda: queries.of_task(session, Source("nightly", "night 7", "health", 3)),
+        }
+        for name, ask in asks.items():
+            with sent_queries(engine) as sent:
+                assert ask() not in (None, []), name
+            for statement, parameters in sent:
+                plan = plan_of(session, statement, parameters)
+                assert reads_by_an_index(engine.dialect.name, plan), (name, statement, plan)
+    add_records(engine, [record_of_health(health_document("s3://lake/orders"))], 0)
+    with Session(engine) as session:
+        with sent_queries(engine) as sent:
+            assert queries.history(session, identity)
+        # Whether anything is new, the new keys, the newest values, and those of the table.
+        assert len(sent) == 4
+        for statement, parameters in sent:
+            plan = plan_of(session, statement, parameters)
+            assert reads_by_an_index(engine.dialect.name, plan), ("news", statement, plan)
+
+
+@contextmanager
+def sent_queries(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that are sent to the database meanwhile, with their parameters."""
+    from sqlalchemy import event
+
+    sent: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        sent.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+def plan_of(session: Session, statement: str, parameters: Any) -> list[str]:
+    explain = "EXPLAIN QUERY PLAN" if session.get_bind().dialect.name == "sqlite" else "EXPLAIN"
+    return [
+        str(tuple(row)) for row in session.connection().exec_driver_sql(f"{explain} {statement}", parameters)
+    ]
+
+
+def reads_by_an_index(dialect: str, plan: list[str]) -> bool:
+    """Whether no line of a plan reads the whole table or a whole index."""
+    whole = {"postgresql": ("Seq Scan",), "mysql": ("'ALL'", "'index'"), "sqlite": ("SCAN",)}[dialect]
+    return not any(word in line for word in whole for line in plan)

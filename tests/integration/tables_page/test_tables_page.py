@@ -73,13 +73,28 @@ def task_page(lakehouse: Lakehouse, name: str) -> str:
     return f"{place}/mapped/{run['map_index']}/plugin/delta-tables-of-task"
 
 
+def has_asset_tab(lakehouse: Lakehouse) -> bool:
+    """Whether this Airflow can show the page on the page of an asset: 3.4 can, 3.3 cannot."""
+    plugins = lakehouse.airflow.call("GET", "/api/v2/plugins")["plugins"]
+    return any(app["destination"] == "asset" for plugin in plugins for app in plugin["react_apps"])
+
+
+def asset_page(lakehouse: Lakehouse, uri: str) -> str:
+    """The tab of an asset."""
+    found = lakehouse.airflow.call("GET", f"/api/v2/assets?uri_pattern={quote(uri)}")["assets"]
+    (asset,) = (one for one in found if one["uri"] == uri)
+    return f"/assets/{asset['id']}/plugin/delta-tables-of-asset"
+
+
 def views_of(lakehouse: Lakehouse) -> dict[str, str]:
     """By the address of each view, a heading that it has for those who may read it."""
     events, orders = (
         f"{PAGE}?table={table_id(str(lakehouse.tables[name]))}" for name in ("events", "orders")
     )
     number = run_of(lakehouse, "events", "optimize")["number"]
+    asset = f"delta-maintenance:{lakehouse.tables['events']}"
     return {
+        **({asset_page(lakehouse, asset): "Figures"} if has_asset_tab(lakehouse) else {}),
         PAGE: "Look first at ",
         events: "Figures",
         orders: "Findings",
@@ -210,6 +225,28 @@ def test_a_dag_and_a_task_have_a_tab_and_the_home_page_a_panel(visit: Visit, lak
         panel.get_by_role("link", name=re.compile("needs attention")).click()
         page.wait_for_url("**/plugin/delta-tables?status=attention")
         page.get_by_role("table").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_an_asset_has_a_tab_with_its_table(
+    visit: Visit, lakehouse: Lakehouse, scheme: str, tmp_path: Path
+) -> None:
+    if not has_asset_tab(lakehouse):
+        pytest.skip("Airflow 3.3 has no plugins on the page of an asset")
+    orders = lakehouse.tables["orders"]
+    with visit(asset_page(lakehouse, f"delta-maintenance:{orders}"), scheme=scheme) as page:
+        page.get_by_role("heading", name="Findings").wait_for()
+        picture(page, f"asset-{scheme}", tmp_path)
+        page.get_by_role("link", name="vacuum", exact=True).click()
+        page.wait_for_url("**/assets/*/plugin/delta-tables-of-asset?table=**&run=**")
+    with visit(asset_page(lakehouse, f"file://{orders}"), scheme=scheme) as page:
+        page.get_by_role("heading", name="orders", exact=True).wait_for()
+        page.get_by_role("link", name="All Delta tables").click()
+        page.wait_for_url(f"**{PAGE}")
+    with visit(asset_page(lakehouse, "x-versions://tests/sessions")) as page:
+        page.get_by_text("Watched for the asset news of sessions").wait_for()
+    with visit(asset_page(lakehouse, "x-reports://monthly")) as page:
+        page.get_by_text("No Delta table is known of this asset").wait_for()
 
 
 def test_a_user_who_may_starts_the_maintenance_of_a_table(visit: Visit, lakehouse: Lakehouse) -> None:

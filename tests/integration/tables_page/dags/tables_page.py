@@ -44,6 +44,10 @@ watched = Asset(
 with DAG("follow_sessions", schedule=[watched]):
     EmptyOperator(task_id="consume")
 
+# The asset of a table's data, and an asset of no table.
+with DAG("follow_orders", schedule=[Asset(f"file://{TABLES['vacuumed'][1]}"), Asset("x-reports://monthly")]):
+    EmptyOperator(task_id="consume")
+
 # The setting maintenance_dag names it.
 with DAG("maintain_table", schedule=None, params={"table": Param("", type="string")}):
     DeltaOptimizeOperator(task_id="optimize", table="{{ params.table }}", engine="local")

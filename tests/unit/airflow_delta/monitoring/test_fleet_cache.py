@@ -10,6 +10,7 @@ from airflow_delta.monitoring.fleet import (
     FleetQuery,
     ReportedState,
     TableRecords,
+    Watch,
     matching,
     ordered,
     row_for,
@@ -53,6 +54,16 @@ def test_each_reader_sees_what_their_dags_have_told_whoever_came_before(dags: tu
     }
     for _ in range(2):
         assert fleets.fleet(FLEET, dags.__contains__).rows == expected
+
+
+def test_an_asset_has_the_tables_that_its_watcher_looks_at() -> None:
+    watched = TableRecords(EVENTS, {}, watch=Watch("news", 7))
+    fleet = FleetCache().fleet(
+        ReportedState({**FLEET.tables, table_id(EVENTS): watched}, dags=FLEET.dags), lambda _: True
+    )
+    assert set(fleet.of_asset("news", "x-news:events").rows) == {table_id(EVENTS)}
+    assert fleet.of_asset("other news", "x-news:other").counts["unknown"] == 0
+    assert set(fleet.of_asset("orders", ORDERS).rows) == {table_id(ORDERS)}
 
 
 def test_only_the_rows_of_tables_with_news_are_made_again() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.records import HOSTILE, failure, health, health_document, run
 
@@ -15,6 +16,7 @@ from airflow_delta.monitoring.record import (
     RecordHeader,
     Source,
     key_of,
+    prefix_of_task,
     read_key,
     read_record,
     record_of_health,
@@ -146,9 +148,22 @@ TABLE = "s3://lake/events"
 def test_a_key_says_what_a_record_is_about(
     record: Record, operation: str, has_failed: bool, figures: tuple[int | None, int | None]
 ) -> None:
-    assert read_key(key_of(record, 3)) == RecordHeader(3, table_id(TABLE), operation, has_failed, *figures)
+    header = RecordHeader(-1, 3, table_id(TABLE), operation, has_failed, *figures)
+    assert read_key(key_of(record, 3)) == header
+    mapped = msgspec.structs.replace(record, source=Source("nightly", "run", "task", 7))
+    assert read_key(key_of(mapped, 3)) == header._replace(map_index=7)
+    assert key_of(mapped, 3).startswith(prefix_of_task(7))
 
 
-@pytest.mark.parametrize("key", ["", "delta_record.", "delta_record.1.s3://lake.optimize..", "delta_run"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "delta_record.",
+        "delta_record.-1.1.s3://lake.optimize..",
+        "delta_record.-2.1.optimize..",
+        "delta_run",
+    ],
+)
 def test_a_key_of_another_form_names_no_table(key: str) -> None:
     assert read_key(key).table == ""

@@ -1,5 +1,5 @@
 /** All tables: how many are in which state, and which to look at first. */
-import { type Fleet, type Row, useAnswer } from "./api";
+import { type Asset, type Fleet, type Row, useAnswer } from "./api";
 import { bytes, count, DASH, percent } from "./format";
 import { ChakraUI, React } from "./host";
 import { isUrgent, reasonOf } from "./Panel";
@@ -482,14 +482,17 @@ const Nothing = ({ dagId, days }: { readonly dagId?: string; readonly days: numb
 );
 
 /**
+ * @param asset whose tab this is; only its tables are shown.
  * @param dagId of the DAG whose tab this is; only its tables are shown.
  */
 export const FleetView = ({
   again,
+  asset,
   dagId,
   place,
 }: {
   readonly again: number;
+  readonly asset?: Asset;
   readonly dagId?: string;
   readonly place: Place;
 }) => {
@@ -497,6 +500,10 @@ export const FleetView = ({
 
   if (dagId !== undefined) {
     query.set("dag_id", dagId);
+  }
+  if (asset !== undefined) {
+    query.set("asset_name", asset.name);
+    query.set("asset_uri", asset.uri);
   }
 
   for (const name of ["status", "search", "sort", "order", "offset"]) {
@@ -525,7 +532,9 @@ export const FleetView = ({
         Delta tables
       </Heading>
       <Text color="fg.muted" mb={4}>
-        {dagId === undefined
+        {asset !== undefined
+          ? `The tables of this asset that tasks or watchers have told of in the last ${fleet.days} days.`
+          : dagId === undefined
           ? `What maintenance tasks have reported in the last ${fleet.days} days.`
           : `The tables that this DAG has told of in the last ${fleet.days} days, whatever DAG told the newest of them.`}
       </Text>

@@ -362,7 +362,18 @@ const Runs = ({ id, runs }: { readonly id: string; readonly runs: Array<Run> }) 
   </Section>
 );
 
-export const TableView = ({ again, id }: { readonly again: number; readonly id: string }) => {
+/**
+ * @param allTables address of the view of all tables; on the tab of an asset the table is the view without a query.
+ */
+export const TableView = ({
+  again,
+  allTables = FLEET_ADDRESS,
+  id,
+}: {
+  readonly again: number;
+  readonly allTables?: string;
+  readonly id: string;
+}) => {
   const loaded = useAnswer<TableAnswer>(`tables/${encodeURIComponent(id)}`, again);
 
   if (loaded.state === "loading") {
@@ -371,7 +382,7 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
   if (loaded.state === "failed") {
     return (
       <>
-        <ViewLink to={FLEET_ADDRESS}>All Delta tables</ViewLink>
+        <ViewLink to={allTables}>All Delta tables</ViewLink>
         <Failed message={loaded.message} />
       </>
     );
@@ -381,7 +392,7 @@ export const TableView = ({ again, id }: { readonly again: number; readonly id: 
   return (
     <Box aria-busy={loaded.isLoading}>
       <Text fontSize="sm" mb={2}>
-        <ViewLink to={FLEET_ADDRESS}>All Delta tables</ViewLink>
+        <ViewLink to={allTables}>All Delta tables</ViewLink>
       </Text>
       <HStack gap={3} wrap="wrap">
         <Heading as="h1" size="xl">

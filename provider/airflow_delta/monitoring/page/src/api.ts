@@ -8,6 +8,12 @@ export interface Source {
   task_id: string;
 }
 
+/** What identifies an asset of Airflow. */
+export interface Asset {
+  name: string;
+  uri: string;
+}
+
 export interface Work extends Source {
   operation: string;
   status: string;

@@ -1,9 +1,11 @@
 /**
- * The page Delta tables, the tabs of DAGs and of task instances, and the panel of the home page.
+ * The page Delta tables, the tabs of DAGs, of task instances and of assets, and the panel of the home page.
  *
  * Airflow loads this script once for all of them, and takes a component from the global object by the name that the plugin states
  * (provider/airflow_delta/monitoring/plugin.py). The query of the address chooses the view.
  */
+import type { Asset } from "./api";
+import { AssetTab } from "./AssetTab";
 import { FleetView } from "./FleetView";
 import { ChakraUI, host, React } from "./host";
 import { Panel } from "./Panel";
@@ -14,15 +16,17 @@ import { TaskTab } from "./TaskTab";
 
 const { Box, Button } = ChakraUI;
 
-/** What Airflow tells of the place of a tab; on the page itself, nothing. */
+/** What Airflow tells of the place of a tab; on the page itself, nothing. An asset comes after its id, when Airflow has read it. */
 interface Place {
+  asset?: Asset;
+  assetId?: string;
   dagId?: string;
   mapIndex?: string;
   runId?: string;
   taskId?: string;
 }
 
-const DeltaTables = ({ dagId, mapIndex, runId, taskId }: Place) => {
+const DeltaTables = ({ asset, assetId, dagId, mapIndex, runId, taskId }: Place) => {
   const place = usePlace();
   const [again, setAgain] = React.useState(0);
   const table = place.get("table");
@@ -40,6 +44,8 @@ const DeltaTables = ({ dagId, mapIndex, runId, taskId }: Place) => {
         <TableView again={again} id={table} key={table} />
       ) : isOfTask ? (
         <TaskTab again={again} task={{ dagId, mapIndex, runId, taskId }} />
+      ) : assetId !== undefined ? (
+        <AssetTab again={again} asset={asset} place={place} />
       ) : (
         <FleetView again={again} dagId={dagId} place={place} />
       )}
