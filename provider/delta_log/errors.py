@@ -11,6 +11,7 @@
     │   ├── VersionNotFound     the log does not hold that version (any more)
     │   ├── LogCleaned          commits that a tail has not read yet were deleted
     │   ├── LogReplaced         the log ends before a version that was read from it
+    │   ├── ChangesGone         a file that a commit changed was deleted since
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
     │   ├── CorruptLog          a file of the table contradicts the protocol
     │   ├── InvalidMetadata     the table's schema, or what else a commit has set for the whole table, cannot be used
@@ -216,6 +217,24 @@ class LogCleaned(TableError):
             "the table as a whole, and tail more often than delta.logRetentionDuration."
         )
         self.table_uri, self.baseline, self.earliest = table_uri, baseline, earliest
+
+
+class ChangesGone(TableError):
+    """The rows that a commit changed cannot be read any more, since a file of them was deleted.
+
+    :ivar version: the version of the commit, and ``path`` the file, as the log has it.
+    """
+
+    at_fault = "a file retention that is shorter than a reader's pause"
+
+    def __init__(self, table_uri: str, version: int, path: str) -> None:
+        path = brief(path, _MAX_PATH)
+        super().__init__(
+            f"{table_uri}: what version {version} changed cannot be read any more: {path} is not there, which VACUUM deletes after "
+            "delta.deletedFileRetentionDuration. Go on from a later version after looking at the table as a whole, and read changes more "
+            "often than that."
+        )
+        self.table_uri, self.version, self.path = table_uri, version, path
 
 
 class LogReplaced(TableError):

@@ -18,6 +18,8 @@ from delta_log.storage.schemes import family_of, same_store, scheme_of
 from delta_log.storage.storage import Storage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from delta_log.tail.commit_follower import Start
     from delta_log.tail.commit_summary import CommitSummary
 
@@ -99,6 +101,29 @@ class Table:
         if listing.latest < 0:
             raise NotATable(self.uri)
         return read_history(self.storage, listing, limit)
+
+    def changes(self, from_version: int, to_version: int | None = None) -> pa.RecordBatchReader:
+        """The rows that the commits of a range inserted, deleted and updated, streamed.
+
+        The columns are the columns of the table at the last version (nullable), and ``_change_type`` (``insert``, ``delete``,
+        ``update_preimage``, ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``. Rows come in the order of the commits.
+        Maintenance changes no row. Updates show as such where their writer has written change data files
+        (``delta.enableChangeDataFeed``), else as deleted and inserted rows; rows that a writer moved to another file along with
+        them show as deleted and inserted, too.
+
+        :param from_version: the first version whose changes are read.
+        :param to_version: the last one; ``None``: the latest version.
+        :raises InvalidRequest: the range is empty, or a column changed its type within it so that no schema shows all rows.
+        :raises VersionNotFound: the last version does not exist.
+        :raises LogCleaned: commits of the range were deleted from the log.
+        :raises ChangesGone: while reading: a file of these rows was deleted by VACUUM.
+        """
+        # Imported here, since most programs that open a table do not read its rows.
+        from delta_log.changes.change_reader import plan_changes, read_changes
+
+        reader = read_changes(plan_changes(self.storage, from_version, to_version), self.storage)
+        self.has_been_read = True
+        return reader
 
     def tail(
         self,

@@ -107,18 +107,19 @@ def read_history(storage: Storage, listing: LogListing, limit: int | None) -> li
     for commit, data in zip(commits, storage.read_many([c.key for c in commits]), strict=True):
         actions = decode_commit(data, commit.key)
         stated[commit.version] = next((a.commitInfo for a in actions if a.commitInfo is not None), {})
-    times = _commit_times(storage, listing, stated)
+    times = commit_times(storage, listing, stated)
     return [
         {**normalise(stated[commit.version], commit), "timestamp": times[commit.version]}
         for commit in commits
     ]
 
 
-def _commit_times(
+def commit_times(
     storage: Storage, listing: LogListing, stated: Mapping[int, Mapping[str, Any]]
 ) -> dict[int, int]:
-    """When each version was committed.
+    """When each version was committed, in ms since the epoch, by version.
 
+    :param listing: listing of the whole log.
     :param stated: ``commitInfo`` by version; versions without an in-commit timestamp in it have the time of their file.
     """
     since: int | None = None

@@ -200,11 +200,12 @@ def _check_type_change(column: str, old: object, new: object) -> None:
     """
     if not (isinstance(old, str) and isinstance(new, str)):
         raise TypeError(f"{column}: {TYPE_CHANGES}")
-    if not _is_widening(old, new):
+    if not is_widening(old, new):
         raise UnsupportedFeature((f"a type change from {old} to {new}",), "read", f"column {column}")
 
 
-def _is_widening(old: str, new: str) -> bool:
+def is_widening(old: str, new: str) -> bool:
+    """Tell whether protocol section "Type Widening" allows a column to change from one primitive type to another."""
     if (old, new) in _WIDENINGS:
         return True
     into = PrimitiveType(new).decimal

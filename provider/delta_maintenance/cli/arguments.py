@@ -32,10 +32,11 @@ from delta_maintenance.options import (
 
 Command = Callable[[argparse.Namespace], Any]
 
-#: Commands that only read, and show an earlier version on request.
+#: Commands that only read.
 _READING = {
     "inspect": "what a version of a table is: protocol, schema, files, deletions",
     "history": "the commits of a table, newest first",
+    "changes": "the rows that commits inserted, deleted and updated",
 }
 
 _DISCOVER = "the tables below some places, and in databases of catalogs"
@@ -66,7 +67,8 @@ def make_parser(commands: Mapping[str, Command], only: str | None = None) -> arg
     group = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
     for name, summary in _READING.items():
         if only in (None, name):
-            _add_reading_options(_add_command(group, name, commands[name], summary), name)
+            add_options = _add_range if name == "changes" else _add_moment
+            add_options(_add_command(group, name, commands[name], summary), name)
     for operations in (READINGS, OPERATIONS):
         for name, operation in operations.items():
             if only in (None, name):
@@ -202,7 +204,17 @@ def _add_discover(group: Any, command: Command) -> None:
     _add_output_and_options(parser)
 
 
-def _add_reading_options(parser: argparse.ArgumentParser, name: str) -> None:
+def _add_range(parser: argparse.ArgumentParser, _name: str) -> None:
+    parser.add_argument(
+        "--from-version", type=_natural, metavar="N", required=True, help="the first version to read"
+    )
+    parser.add_argument("--to-version", type=_natural, metavar="N", help="the last one (default: the latest)")
+    parser.add_argument(
+        "--output", metavar="FILE", help="write the rows to a new file; its ending is .parquet or .arrow"
+    )
+
+
+def _add_moment(parser: argparse.ArgumentParser, name: str) -> None:
     if name == "history":
         parser.add_argument("--limit", type=_positive, metavar="N", help="at most this many commits")
     moment = parser.add_mutually_exclusive_group()

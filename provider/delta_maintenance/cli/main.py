@@ -175,6 +175,26 @@ def history(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return {**_addresses(options.table, table.uri), "history": commits}, render_history(commits)
 
 
+def changes(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """What a range of commits has changed, and on request its rows in a file."""
+    from delta_log.changes.change_reader import plan_changes, read_changes
+    from delta_log.table import Table
+    from delta_maintenance.cli.change_file import counted_changes
+    from delta_maintenance.cli.text import render_changes
+
+    table = Table(options.table, storage_options(options.storage_options, os.environ))
+    plan = plan_changes(table.storage, options.from_version, options.to_version)
+    commits = counted_changes(plan, read_changes(plan, table.storage), options.output)
+    result = {
+        **_addresses(options.table, table.uri),
+        "fromVersion": plan.first_version,
+        "toVersion": plan.last_version,
+        "output": options.output,
+        "commits": commits,
+    }
+    return result, render_changes(result)
+
+
 def _addresses(given: str, uri: str) -> dict[str, str]:
     """Where a table is; and before it the name by which it was given."""
     from delta_log.storage.table_uri import is_name
@@ -300,6 +320,7 @@ def _of_fleet(name: str) -> Callable[[argparse.Namespace], Any]:
 COMMANDS = {
     "inspect": inspect,
     "history": history,
+    "changes": changes,
     "health": health,
     **dict.fromkeys(OPERATIONS, run_operation),
     "doctor": doctor,

@@ -1,4 +1,4 @@
-"""The facts and the history of a table as short, aligned text for people.
+"""The facts, the history and the changes of a table as short, aligned text for people.
 
 Every line goes through :mod:`delta_log.printable`, so that text of a table can neither steer a terminal nor begin a line. What a
 job did is told by :mod:`delta_maintenance.text.report`.
@@ -90,6 +90,21 @@ def render_history(commits: Sequence[Mapping[str, Any]]) -> str:
             )
         )
     return _aligned(rows)
+
+
+def render_changes(result: Mapping[str, Any]) -> str:
+    """The commits of a range that have changed rows, one a line."""
+    range_text = f"versions {result['fromVersion']} to {result['toVersion']}"
+    if not result["commits"]:
+        return f"{range_text} changed no rows"
+    counters = ("numInsertedRows", "numDeletedRows", "numUpdatedRows")
+    rows: list[tuple[str, ...]] = [("version", "time", "inserted", "deleted", "updated")]
+    for commit in result["commits"]:
+        counts = [f"{commit[name]:,}" for name in counters]
+        rows.append((str(commit["version"]), moment_text(commit["timestamp"]), *counts))
+    output = result["output"]
+    written = [] if output is None else [f"the rows of {range_text} are in {printable(output)}"]
+    return "\n".join([_aligned(rows), *written])
 
 
 def _first(metrics: Mapping[str, Any], *names: str) -> str:

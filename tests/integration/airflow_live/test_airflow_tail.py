@@ -155,6 +155,25 @@ def test_the_example_that_waits_goes_on_where_the_run_before_left_off_though_the
     assert airflow.xcom(dag_id, second, "load")[0] == 4
 
 
+def test_the_example_that_reads_changes_gets_the_rows_of_its_range(
+    airflow: LiveAirflow, write_table: WriteTable
+) -> None:
+    dag_id = "read_changes"
+    table = write_table("changed")
+    num_rows = Table(str(table)).snapshot().to_arrow().num_rows
+    airflow.wait_for_dag(dag_id)
+    first = airflow.trigger(dag_id, conf={"table": str(table)})
+    assert airflow.wait_for_run(dag_id, first) == "success", airflow.story(dag_id, first)
+    assert airflow.xcom(dag_id, first, "count_changes") == {"insert": num_rows}
+    DeltaTable(str(table)).optimize.compact()
+    deleted = DeltaTable(str(table)).delete("id % 2 = 0")["num_deleted_rows"]
+    second = airflow.trigger(dag_id, conf={"table": str(table)})
+    assert airflow.wait_for_run(dag_id, second) == "success", airflow.story(dag_id, second)
+    counts = airflow.xcom(dag_id, second, "count_changes")
+    # The writer has moved the rows that it kept to other files, and says nothing of them.
+    assert counts["delete"] - counts.get("insert", 0) == deleted
+
+
 @pytest.mark.slow
 def test_a_first_run_that_is_rescheduled_sees_what_came_between_two_looks(
     airflow: LiveAirflow, write_table: WriteTable

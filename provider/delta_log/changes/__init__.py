@@ -1,0 +1,1 @@
+"""The rows that commits inserted, deleted and updated."""
