@@ -379,10 +379,10 @@ def test_small_files_are_those_that_optimize_would_merge(
 def test_a_table_that_optimize_refuses_has_no_small_files_to_wait_for(tmp_path: Path, runs: Runs) -> None:
     write_log(tmp_path / "odd", [add(name, 100) for name in "ab"])
     (commit,) = (tmp_path / "odd" / "_delta_log").glob("*.json")
-    text = commit.read_text().replace('"writerFeatures": [', '"writerFeatures": ["icebergCompatV2", ')
+    text = commit.read_text().replace('"writerFeatures": [', '"writerFeatures": ["collations", ')
     commit.write_text(text)
     waiting = DeltaTableHealthSensor(task_id="wait", table=str(tmp_path / "odd"), small_files=1)
-    with pytest.raises(AirflowFailException, match=r"Cannot optimize this table: it uses icebergCompatV2"):
+    with pytest.raises(AirflowFailException, match=r"Cannot optimize this table: it uses collations"):
         waiting.execute(runs.context("1"))
 
 

@@ -17,7 +17,6 @@ from tests.support.tables.written_log import add
 from delta_log import Table
 from delta_log.errors import InvalidMetadata, MetadataChanged, UnsupportedFeature
 
-VARIANT = {"name": "v", "type": "variant", "nullable": True, "metadata": {}}
 LIQUID = {"clusteringProvider": "liquid", "tags": {"ZCUBE_ID": "c", "ZCUBE_ZORDER_BY": '["id"]'}}
 
 
@@ -35,7 +34,12 @@ def clustered_by(*columns: str) -> dict[str, Any]:
 
 
 def make(
-    table: Path, readers: list[str], writers: list[str], extra: list[Mapping[str, Any]], **more: Any
+    table: Path,
+    readers: list[str],
+    writers: list[str],
+    extra: list[Mapping[str, Any]],
+    properties: Mapping[str, str] | None = None,
+    **more: Any,
 ) -> Path:
     """Three files, of which the first one also holds a column that the schema does not have."""
     table.mkdir()
@@ -53,7 +57,7 @@ def make(
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps({"type": "struct", "fields": fields}),
         "partitionColumns": [],
-        "configuration": {"delta.enableDeletionVectors": "true"},
+        "configuration": {"delta.enableDeletionVectors": "true", **(properties or {})},
     }
     readers, writers = ["deletionVectors", *readers], ["deletionVectors", *readers, *writers]
     versions = {"minReaderVersion": 3, "minWriterVersion": 7}
@@ -67,11 +71,14 @@ def clustered(table: Path, *columns: str) -> Path:
     return make(table, [], ["clustering", "domainMetadata"], [clustered_by(*columns)], **LIQUID)
 
 
-def with_variants(table: Path, *columns: Mapping[str, Any]) -> Path:
-    return make(table, ["variantType"], [], [{"field": column} for column in columns])
+def iceberg(table: Path, *enabled: str) -> Path:
+    properties = dict.fromkeys(("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV3"), "false")
+    properties |= dict.fromkeys(enabled, "true")
+    features = ["icebergCompatV1", "icebergCompatV2", "icebergCompatV3", "icebergWriterCompatV1"]
+    return make(table, [], features, [], properties)
 
 
-@pytest.mark.parametrize("make_table", [clustered, with_variants])
+@pytest.mark.parametrize("make_table", [clustered, iceberg])
 def test_what_is_not_in_use_stops_no_rewrite(make_table: Any, tmp_path: Path) -> None:
     table = make_table(tmp_path / "t")
     before = Table(str(table)).snapshot()
@@ -100,15 +107,21 @@ def test_delta_rs_reads_a_table_that_was_clustered_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize("inside", [False, True])
-def test_a_variant_at_any_depth_is_refused_with_the_remedy(
-    inside: bool, dry_run: bool, tmp_path: Path
-) -> None:
-    struct = {"name": "s", "type": {"type": "struct", "fields": [VARIANT]}, "nullable": True, "metadata": {}}
-    table = with_variants(tmp_path / "t", struct if inside else VARIANT)
-    with pytest.raises(UnsupportedFeature, match="without a variant column the table can be rewritten"):
+@pytest.mark.parametrize("version", ["CompatV1", "CompatV2", "CompatV3", "WriterCompatV1"])
+def test_an_enabled_feature_is_refused_with_the_remedy(version: str, dry_run: bool, tmp_path: Path) -> None:
+    table = iceberg(tmp_path / "t", f"delta.enableIceberg{version}")
+    with pytest.raises(
+        UnsupportedFeature, match=f"iceberg{version}: .*waits until its property is set to false"
+    ) as caught:
         run(table, dry_run=dry_run)
+    assert caught.value.features == (f"iceberg{version}",)
     assert len(keys(table)) == 3
+
+
+def test_an_odd_text_counts_as_enabled(tmp_path: Path) -> None:
+    table = make(tmp_path / "t", [], ["icebergCompatV2"], [], {"delta.enableIcebergCompatV2": "perhaps"})
+    with pytest.raises(UnsupportedFeature, match="icebergCompatV2"):
+        run(table)
 
 
 @pytest.mark.parametrize("configuration", ["{}", "no JSON", '{"clusteringColumns": 7}'])

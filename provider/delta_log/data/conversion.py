@@ -7,16 +7,18 @@ and widens narrower types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from delta_log.errors import CorruptLog, UnsupportedFeature
+from delta_log.data.variant import assembled
+from delta_log.errors import CorruptLog
 from delta_log.table_config.schema import (
     PARQUET_FIELD_ID,
+    VARIANT,
     ArrayType,
     DataType,
     MapType,
@@ -63,12 +65,12 @@ class Conversion(Struct, frozen=True):
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         if pa.types.is_null(array.type):
-            return pa.nulls(len(array), to_arrow_type(kind, physical=physical))
+            return nulls(len(array), to_arrow_type(kind, physical=physical))
         if not _fits(array.type, kind):
             raise CorruptLog(self.key, f"it holds {array.type} where the schema says {kind}")
         if isinstance(kind, PrimitiveType):
-            if kind.name == "variant" and array.type.get_field_index("typed_value") >= 0:
-                raise UnsupportedFeature(("shredded variants",), "read", self.key)
+            if kind.name == "variant":
+                return self._convert_variant(array)
             return convert_primitive(array, to_arrow_type(kind))
         if isinstance(kind, StructType):
             return self._convert_struct(array, kind, physical)
@@ -77,11 +79,26 @@ class Conversion(Struct, frozen=True):
         assert isinstance(kind, ArrayType)
         return self._convert_list(array, kind, physical)
 
+    def _convert_variant(self, array: pa.StructArray) -> pa.Array:
+        """Return the two parts of each variant; a shredded one is put together."""
+        names = {member.name for member in array.type}
+        if not names >= {"metadata", "value"} and not names >= {"metadata", "typed_value"}:
+            raise CorruptLog(self.key, f"it holds {array.type} where the schema says variant")
+        try:
+            parts = [assembled(array)] if "typed_value" in names else [array.field("value")]
+        except (ValueError, IndexError) as error:
+            raise CorruptLog(self.key, f"a shredded variant cannot be put together: {error}") from error
+        parts.append(array.field("metadata"))
+        missing = pc.is_null(array)
+        if any(pc.any(pc.and_not(pc.is_null(part), missing)).as_py() for part in parts):
+            raise CorruptLog(self.key, "a variant lacks its value or its metadata")
+        return _variants(parts, missing)
+
     def _convert_struct(self, array: pa.Array, kind: StructType, physical: bool) -> pa.Array:
         members = []
         for member, found in zip(kind, self.find(array.type, kind), strict=True):
             if found is None:
-                members.append(pa.nulls(len(array), arrow_field(member, physical=physical).type))
+                members.append(nulls(len(array), arrow_field(member, physical=physical).type))
             else:
                 child = array.field(array.type.get_field_index(found.name))
                 members.append(self.convert(child, member.type, physical))
@@ -107,11 +124,36 @@ class Conversion(Struct, frozen=True):
         return _same_lists(array, pa.list_(pa.field("element", values.type, kind.contains_null)), values)
 
 
+def nulls(count: int, kind: pa.DataType) -> pa.Array:
+    """Return nulls of a type. The parts of a variant are not null in them: Arrow would not write these."""
+    everywhere = pa.repeat(pa.scalar(True), count)
+    if kind == VARIANT:
+        return _variants([pa.nulls(count, pa.binary())] * len(VARIANT), everywhere)
+    if not (pa.types.is_struct(kind) and holds_variant(kind)):
+        return pa.nulls(count, kind)
+    return pa.StructArray.from_arrays(
+        [nulls(count, member.type) for member in kind], fields=list(kind), mask=everywhere
+    )
+
+
+def holds_variant(kind: pa.DataType) -> bool:
+    """Tell whether a type is a variant, or has one within it."""
+    if kind == VARIANT:
+        return True
+    return any(holds_variant(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _variants(parts: Sequence[pa.Array], missing: pa.BooleanArray) -> pa.StructArray:
+    """Make variants of their parts, which are empty where the variant is null."""
+    filled = [pc.if_else(missing, b"", part) for part in parts]
+    return pa.StructArray.from_arrays(filled, fields=list(VARIANT), mask=missing)
+
+
 def convert_primitive(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Widen a primitive array or change its unit; nanoseconds are rounded down to microseconds."""
     if array.type == target:
         return array
-    if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
+    if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target) and target.unit == "us":
         if array.type.unit == "ns":
             array = pc.floor_temporal(array, unit="microsecond")
         return array.cast(pa.timestamp("us", tz=array.type.tz)).cast(target)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from delta_log.arrow.int96 import Int96Check
-from delta_log.data.conversion import Conversion
+from delta_log.data.conversion import Conversion, holds_variant, nulls
 from delta_log.data.legacy_calendar import LegacyCalendar
 from delta_log.data.read_plan import BATCH_ROWS, Leaves, ReadStep, is_within, plan_reads
 from delta_log.data.row_bitmap import RowBitmap
@@ -212,6 +212,8 @@ class DataFile:
             metadata=self._known_metadata,
             read_dictionary=self._dictionaries or None,
             coerce_int96_timestamp_unit="us",
+            # Annotations such as UUID and JSON change no value; the table's schema says what a column is.
+            arrow_extensions_enabled=False,
             pre_buffer=self._storage.concurrency > 1 and not in_memory,
             buffer_size=0 if in_memory else _PAGE_BYTES,
         )
@@ -326,7 +328,7 @@ class DataFile:
         if not asked.names:
             where = _live_positions(position, end, hidden) if positions else None
             count = end - position - (hidden.count(position, end) if hidden is not None else 0)
-            yield Rows(count, tuple(pa.nulls(count, there.target) for there in found), where)
+            yield Rows(count, tuple(nulls(count, there.target) for there in found), where)
             return
         self._row_groups()
         self._read_as_dictionaries([there for there in found if there.column.physical_name in dictionaries])
@@ -517,11 +519,13 @@ class DataFile:
         # Members that are found by id may have each other's names.
         by_id = self._conversion.by_id and pa.types.is_nested(target)
         as_it_is = field is not None and field.type.equals(target, check_metadata=by_id)
+        # Arrow reads the parts of a variant as null where the variant is.
+        as_it_is = as_it_is and not holds_variant(target)
         return _Found(column, field, target, as_it_is)
 
     def _array(self, batch: pa.RecordBatch, there: _Found, physical: bool) -> pa.Array:
         if there.field is None:
-            return pa.nulls(batch.num_rows, there.target)
+            return nulls(batch.num_rows, there.target)
         array = batch.column(batch.schema.get_field_index(there.field.name))
         return array if there.as_it_is else self._conversion.convert(array, there.column.type, physical)
 

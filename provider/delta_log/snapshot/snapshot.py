@@ -43,7 +43,6 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.schema import (
     PrimitiveType,
     StructType,
-    leaf_types,
     mapping_mode,
     parse_schema,
     selected_arrow_schema,
@@ -114,8 +113,7 @@ class Snapshot:
     @cached_property
     def unused_features(self) -> frozenset[str]:
         """Features that the protocol lists and the table does not use; they stop no operation."""
-        types = {leaf.name for leaf in leaf_types(self.schema)}
-        return table_features.unused_features(types)
+        return table_features.unused_features(self.properties)
 
     @cached_property
     def properties(self) -> dict[str, str]:

@@ -431,8 +431,13 @@ _BOUNDS: dict[str, _Rules] = {
         _Rules(_float_bounds, lambda value, _: repr(value or -0.0), lambda value, _: repr(value or 0.0)),
     ),
     "date": _same(_date_bounds, lambda days: f'"{date(1970, 1, 1) + timedelta(days=days)}"'),
-    "timestamp": _same(_timestamp_bounds, lambda ms: f'"{_render_timestamp(ms)}Z"'),
-    "timestamp_ntz": _same(_timestamp_bounds, lambda ms: f'"{_render_timestamp(ms)}"'),
+    **dict.fromkeys(
+        ("timestamp", "timestamp_nanos"), _same(_timestamp_bounds, lambda ms: f'"{_render_timestamp(ms)}Z"')
+    ),
+    **dict.fromkeys(
+        ("timestamp_ntz", "timestamp_nanos_ntz"),
+        _same(_timestamp_bounds, lambda ms: f'"{_render_timestamp(ms)}"'),
+    ),
     "string": _Rules(
         _string_bounds,
         lambda value, limit: _rendered(truncate_min(value, limit)),

@@ -4,12 +4,13 @@ Protocol sections "Table Features" and "Valid Feature Names". Every operation ca
 Reading needs support for every *reader* feature; operations that write to the log or delete files need support for every
 *writer* feature as well. A feature that is not in :data:`FEATURES` is unknown and refused.
 
-A listed feature need not be in use: removing the last column of a type leaves the feature in the protocol. Such a feature stops no operation, see :func:`unused_features`.
+A listed feature need not be in use: some demand nothing until a property enables them. Such a feature stops no operation, see
+:func:`unused_features`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
 from msgspec import Struct
@@ -51,11 +52,11 @@ def _no(why: str, *operations: Operation) -> dict[Operation, str]:
 
 _CATALOG = _no("a catalog decides which commits count, and listing the log cannot tell")
 _REWRITES = (Operation.OPTIMIZE, Operation.PURGE)
-_ICEBERG = _no("Iceberg readers demand layout rules that the rewriter does not obey yet", *_REWRITES)
-_VARIANT = _no(
-    "the rewriter does not round-trip variants yet; without a variant column the table can be rewritten",
+_ICEBERG = _no(
+    "Iceberg readers demand rules of data files that the rewriter does not obey, so it waits until its property is set to false",
     *_REWRITES,
 )
+_ADAPTIVE = _no("its files are listed in a tree of manifests, which is not implemented")
 FEATURES: dict[str, Feature] = {
     "appendOnly": Feature(),
     "invariants": Feature(),
@@ -84,18 +85,16 @@ FEATURES: dict[str, Feature] = {
     "columnMappingUsageTracking": Feature(),
     "rowTracking": Feature(),
     "clustering": Feature(),
-    "materializePartitionColumns": Feature(
-        refused=_no("the rewriter does not write partition columns into data files yet", *_REWRITES)
-    ),
-    "variantType": Feature(reader=True, refused=_VARIANT),
-    "variantType-preview": Feature(reader=True, refused=_VARIANT),
-    "variantShredding": Feature(reader=True, refused=_VARIANT),
-    "variantShredding-preview": Feature(reader=True, refused=_VARIANT),
+    "materializePartitionColumns": Feature(),
+    "variantType": Feature(reader=True),
+    "variantType-preview": Feature(reader=True),
+    "variantShredding": Feature(reader=True),
+    "variantShredding-preview": Feature(reader=True),
     "icebergCompatV1": Feature(refused=_ICEBERG),
     "icebergCompatV2": Feature(refused=_ICEBERG),
     "icebergCompatV3": Feature(refused=_ICEBERG),
     "icebergWriterCompatV1": Feature(refused=_ICEBERG),
-    "timestampNanos": Feature(reader=True, refused=_no("nanosecond timestamps are not implemented")),
+    "timestampNanos": Feature(reader=True),
     "collations": Feature(refused=_no("collated statistics are not implemented", *_REWRITES)),
     "geospatial": Feature(reader=True, refused=_no("geospatial types are not implemented")),
     "geospatial-dev": Feature(reader=True, refused=_no("geospatial types are not implemented")),
@@ -108,8 +107,16 @@ FEATURES: dict[str, Feature] = {
     "redirectWriterOnly-preview": Feature(
         refused=_no("the table lives elsewhere", *_REWRITES, Operation.CHECKPOINT, Operation.VACUUM)
     ),
-    "adaptiveMetadata": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
-    "adaptiveMetadata-preview": Feature(reader=True, refused=_no("its metadata tree is not implemented")),
+    "adaptiveMetadata": Feature(reader=True, refused=_ADAPTIVE),
+    "adaptiveMetadata-preview": Feature(reader=True, refused=_ADAPTIVE),
+}
+
+#: The properties that enable features. Until then, a feature in the protocol demands nothing of a writer.
+_ENABLED_BY = {
+    "icebergCompatV1": "delta.enableIcebergCompatV1",
+    "icebergCompatV2": "delta.enableIcebergCompatV2",
+    "icebergCompatV3": "delta.enableIcebergCompatV3",
+    "icebergWriterCompatV1": "delta.enableIcebergWriterCompatV1",
 }
 
 #: What the writer versions before table features imply, each on top of the ones below it.
@@ -148,14 +155,23 @@ def supports(protocol: Protocol, feature: str) -> bool:
     return feature in reader_features(protocol) or feature in writer_features(protocol)
 
 
-def unused_features(types: Collection[str]) -> frozenset[str]:
+def unused_features(properties: Mapping[str, str]) -> frozenset[str]:
     """Features that a table does not use, whether or not its protocol lists them.
 
-    The result names only features that stop some operation, and whose use shows in the schema.
+    The result names only features that stop some operation, and that a property enables.
 
-    :param types: names of the primitive types in its schema.
+    :param properties: properties of the table.
     """
-    return frozenset(name for name in FEATURES if name.startswith("variant") and "variant" not in types)
+    return frozenset(
+        name for name, enabled in _ENABLED_BY.items() if properties.get(enabled, "false").lower() == "false"
+    )
+
+
+def materializes_partitions(properties: Mapping[str, str], protocol: Protocol) -> bool:
+    """Tell whether new data files hold the partition columns, too (RFC "Materialize Partition Columns")."""
+    # A writer may ignore the property, so a text that is no boolean refuses nothing.
+    wanted = properties.get("delta.writePartitionColumnsToParquet", "").lower() == "true"
+    return wanted or supports(protocol, "materializePartitionColumns")
 
 
 def require(protocol: Protocol, operation: Operation, unused: Collection[str] = ()) -> None:

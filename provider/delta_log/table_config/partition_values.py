@@ -10,7 +10,8 @@ Protocol section "Partition Value Serialization". Null and the empty text are nu
 
 Writers give the canonical form, with timestamps in ISO 8601 UTC. Dates and timestamps are whole days and microseconds
 throughout, never floats. A text that does not parse is refused, not taken for null, unless the caller asks for that.
-Fractions of a second finer than microseconds are dropped, as Spark and delta-rs do.
+Fractions of a second finer than microseconds are dropped, as Spark and delta-rs do. ``timestamp_nanos`` and ``timestamp_nanos_ntz`` keep
+them: their values are nanoseconds since 1970, since Python's ``datetime`` has no such digits.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from delta_log.table_config.schema import DataType, PrimitiveType, to_arrow_type
 
 _EPOCH_DATE = date(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_DAY_MICROSECONDS = 86_400_000_000
+_DAY_SECONDS = 86_400
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
@@ -227,14 +228,28 @@ def _parse_timestamp(text: str) -> int:
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
         raise ValueError("it is not a timestamp like 2024-12-31T23:59:59.999999Z")
-    return _checked_microseconds(_microseconds(match) - _offset_microseconds(match["zone"]))
+    return _checked(_microseconds(match) - _offset_microseconds(match["zone"]))
 
 
 def _parse_timestamp_ntz(text: str) -> int:
     match = _TIMESTAMP.fullmatch(text)
     if match is None or match["zone"]:
         raise ValueError("it is not a timestamp without a zone like 2024-12-31 23:59:59.999999")
-    return _checked_microseconds(_microseconds(match))
+    return _checked(_microseconds(match))
+
+
+def _parse_timestamp_nanos(text: str) -> int:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        raise ValueError("it is not a timestamp like 2024-12-31T23:59:59.999999999Z")
+    return _checked(_nanoseconds(match) - 1000 * _offset_microseconds(match["zone"]))
+
+
+def _parse_timestamp_nanos_ntz(text: str) -> int:
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None or match["zone"]:
+        raise ValueError("it is not a timestamp without a zone like 2024-12-31T23:59:59.999999999")
+    return _checked(_nanoseconds(match))
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
@@ -246,6 +261,8 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "date": _parse_date,
     "timestamp": _parse_timestamp,
     "timestamp_ntz": _parse_timestamp_ntz,
+    "timestamp_nanos": _parse_timestamp_nanos,
+    "timestamp_nanos_ntz": _parse_timestamp_nanos_ntz,
 }
 
 
@@ -260,16 +277,19 @@ def _days(match: re.Match[str]) -> int:
 
 
 def _microseconds(match: re.Match[str]) -> int:
+    moment, finer = divmod(_nanoseconds(match), 1000)
+    # Spark and delta-rs drop what is finer, the one downwards and the other towards 1970.
+    if moment < 0 and finer:
+        raise ValueError("it is finer than microseconds")
+    return moment
+
+
+def _nanoseconds(match: re.Match[str]) -> int:
     hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError("there is no such time of day")
     digits = (match["fraction"] or "").ljust(9, "0")
-    seconds = hour * 3600 + minute * 60 + second
-    moment = _days(match) * _DAY_MICROSECONDS + seconds * 1_000_000 + int(digits[:6])
-    # Spark and delta-rs drop what is finer, the one downwards and the other towards 1970.
-    if moment < 0 and digits[6:] != "000":
-        raise ValueError("it is finer than microseconds")
-    return moment
+    return (_days(match) * _DAY_SECONDS + hour * 3600 + minute * 60 + second) * 1_000_000_000 + int(digits)
 
 
 def _offset_microseconds(zone: str | None) -> int:
@@ -283,9 +303,9 @@ def _offset_microseconds(zone: str | None) -> int:
     return -offset if zone[0] == "-" else offset
 
 
-def _checked_microseconds(value: int) -> int:
+def _checked(value: int) -> int:
     if not -(1 << 63) <= value < 1 << 63:
-        raise ValueError("it does not fit into 64 bits of microseconds")
+        raise ValueError("it does not fit into 64 bits of its unit")
     return value
 
 
@@ -354,6 +374,12 @@ def _serialise_timestamp_ntz(value: Any) -> str:
     return moment.isoformat(" ", "microseconds")
 
 
+def _nanosecond_text(value: Any) -> str:
+    seconds, fraction = divmod(_expect(value, int), 1_000_000_000)
+    moment = _EPOCH.replace(tzinfo=None) + timedelta(seconds=seconds)
+    return f"{moment.isoformat('T', 'seconds')}.{fraction:09}"
+
+
 _SERIALISERS: dict[str, Callable[[Any], str]] = {
     "string": _serialise_string,
     "binary": lambda value: str(_expect(value, bytes).decode()),
@@ -363,6 +389,8 @@ _SERIALISERS: dict[str, Callable[[Any], str]] = {
     "date": lambda value: str(_expect(value, date).isoformat()),
     "timestamp": _serialise_timestamp,
     "timestamp_ntz": _serialise_timestamp_ntz,
+    "timestamp_nanos": lambda value: f"{_nanosecond_text(value)}Z",
+    "timestamp_nanos_ntz": _nanosecond_text,
 }
 
 

@@ -112,6 +112,8 @@ DataType = Union[PrimitiveType, ArrayType, MapType, StructType]  # noqa: UP007 -
 #: So many schemas are remembered: a process works on few tables at once, and asks for their schemas again and again.
 _SCHEMAS = 32
 
+#: A variant without shredding, as data files hold it. Its parts are never null: the protocol and every reader demand that.
+VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
 _ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -125,9 +127,11 @@ _ARROW: dict[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
+    # Feature timestampNanos, in the spelling of the Rust kernel: the RFC names the types in words only.
+    "timestamp_nanos": pa.timestamp("ns", tz="UTC"),
+    "timestamp_nanos_ntz": pa.timestamp("ns"),
     "void": pa.null(),
-    # Unshredded: the two binary parts of a variant, as data files hold them.
-    "variant": pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)]),
+    "variant": VARIANT,
 }
 
 

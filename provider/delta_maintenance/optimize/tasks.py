@@ -9,7 +9,7 @@ from delta_log.errors import SymbolicLinkRefused, UnsupportedFeature
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
-from delta_log.table_config.features import Operation
+from delta_log.table_config.features import Operation, materializes_partitions
 from delta_log.table_config.schema import parquet_levels, storable
 from delta_maintenance.optimize.plan.plan import OptimizePlan
 from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
@@ -32,6 +32,7 @@ class PlannedTasks(Sequence[RewriteTask]):
         self._begin_before_ms = begin_before_ms
         self._metadata, self._protocol = snapshot.metadata, snapshot.protocol
         self._properties = snapshot.properties
+        self._materializes_partitions = materializes_partitions(snapshot.properties, snapshot.protocol)
         self._partition_columns, self._mapping_mode = snapshot.partition_columns, snapshot.mapping_mode
 
     def __len__(self) -> int:
@@ -69,6 +70,7 @@ class PlannedTasks(Sequence[RewriteTask]):
             clustering_provider=planned.clustering[0] if planned.clustering is not None else None,
             clustering_tags=planned.clustering[1] if planned.clustering is not None else {},
             keeps_row_map=self._plan.options.remap,
+            materializes_partitions=self._materializes_partitions,
         )
 
 

@@ -113,6 +113,7 @@ class RewriteTask(Struct, frozen=True):
     :param layout: how the rows are divided between the files and sorted; ``None``: they keep their order.
     :param clustering_columns: clustering columns of the table, which get statistics in any case: physical names from the top down.
     :param clustering_provider: clustering provider of the new files; ``clustering_tags``: the tags of their cube.
+    :param materializes_partitions: ``True``: new files hold the partition columns, too.
     :param keeps_row_map: ``True``: where a layout moves rows, leave a file that tells where they went.
     """
 
@@ -138,6 +139,7 @@ class RewriteTask(Struct, frozen=True):
     clustering_provider: str | None = None
     clustering_tags: Mapping[str, str] = field(default_factory=dict)
     keeps_row_map: bool = False
+    materializes_partitions: bool = False
 
     @property
     def bytes_in(self) -> int:

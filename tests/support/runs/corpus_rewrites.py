@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 #: Tables with live files that OPTIMIZE refuses, and the features that its error names.
 REFUSED = {
     "golden-table-with-icebegCompatV2Enabled": {"icebergCompatV2"},
-    "kernel-spark-shredded-variant-preview-delta": {"variantShredding-preview", "variantType"},
-    "krs-partitioned_with_materialize_feature": {"materializePartitionColumns"},
     "rs-table_with_liquid_clustering": {"liquid"},
-    "spark-variant-stats-with-struct-no-checkpoint": {"variantShredding-preview", "variantType"},
 }
 #: Tables that delta-spark misreads or cannot read even as the corpus has them.
 NOT_BY_DELTA_SPARK = {

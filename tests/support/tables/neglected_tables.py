@@ -37,7 +37,7 @@ _COLUMN_TYPES = {
     "date": ["2026-01-31", None],
 }
 #: Features that stop a rewrite.
-REFUSED_FEATURES = ("clustering", "icebergCompatV2", "anUnknownFeature")
+REFUSED_FEATURES = ("clustering", "collations", "anUnknownFeature")
 
 
 @dataclass

@@ -42,11 +42,15 @@ def write_log(
     partition_by: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
+    features: Sequence[str] = (),
+    writer_features: Sequence[str] = (),
 ) -> Snapshot:
     """Writes version 0 of a table; returns its snapshot.
 
     :param partition_by: partition columns and their types.
     :param columns: data columns and their types; else, there is one, ``value``.
+    :param features: further features of readers and writers.
+    :param writer_features: further features of writers alone.
     """
     columns = {**(partition_by or {}), **(columns or {"value": "long"})}
     schema = {
@@ -62,11 +66,12 @@ def write_log(
         "partitionColumns": list(partition_by or ()),
         "configuration": dict(properties or {}),
     }
+    readers = ["deletionVectors", "timestampNtz", *features]
     protocol = {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
-        "readerFeatures": ["deletionVectors", "timestampNtz"],
-        "writerFeatures": ["deletionVectors", "timestampNtz"],
+        "readerFeatures": readers,
+        "writerFeatures": [*readers, *writer_features],
     }
     actions = [{"protocol": protocol}, {"metaData": metadata}, *({"add": action} for action in adds)]
     log = table / "_delta_log"

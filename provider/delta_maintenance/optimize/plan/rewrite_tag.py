@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config import properties as table_properties
+from delta_log.table_config.features import materializes_partitions
 from delta_log.transaction.conflict import IDENTITY_HIGH_WATER_MARK, without_identity_marks
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.table_layout import TableLayout, clustered_columns, table_layout
@@ -62,6 +63,8 @@ def rewrite_settings_digest(
         "properties": shaping,
         "targetSizeBytes": target_size_bytes,
     }
+    if materializes_partitions(snapshot.properties, snapshot.protocol):
+        settings["partitionColumnsInFiles"] = True
     clustered_by = clustered_columns(snapshot)
     if clustered_by:
         settings["clusteringColumns"] = clustered_by

@@ -17,9 +17,17 @@ from delta_log.data.gathered_files import GatheredFiles
 from delta_log.data.scan import RowTracking
 from delta_log.errors import InvalidMetadata
 from delta_log.storage.storage import Storage
+from delta_log.table_config.partition_values import parse_column
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import ENABLED
-from delta_log.table_config.schema import StructType, arrow_schema, parse_schema, storable
+from delta_log.table_config.schema import (
+    PrimitiveType,
+    StructField,
+    StructType,
+    arrow_schema,
+    parse_schema,
+    storable,
+)
 from delta_maintenance.rewrite.limits import FIRST_PAGES_BYTES, GATHERED_BYTES, GROWTH_MARGIN
 from delta_maintenance.rewrite.read.sources import SMALL_BYTES, SourceSlice
 from delta_maintenance.rewrite.task import RewriteTask
@@ -77,28 +85,38 @@ def _is_small(part: SourceSlice) -> bool:
     )
 
 
+def partition_columns(task: RewriteTask) -> tuple[StructField, ...]:
+    """The partition columns that the task's new files hold; a void is in no file."""
+    if not task.materializes_partitions:
+        return ()
+    schema = parse_schema(task.schema_json, mapped=task.mapping_mode != "none")
+    columns = (schema.field(name) for name in task.partition_columns)
+    return tuple(column for column in columns if column.type != PrimitiveType("void"))
+
+
 class LiveRows:
     """Reads slices of a task's sources. Several threads may do so at once, each other slices.
 
-    :param stored: the columns of the table that files hold.
+    The log tells the values of partition columns, whether or not a source holds such a column.
+
+    :param stored: the columns of the table that all files hold.
     :ivar columns: the columns that new files hold, including the columns of row tracking.
     :ivar schema: schema of the batches, with physical names and field ids.
+    :ivar num_row_ids: how many of the last columns keep row ids and versions.
     """
 
     def __init__(self, task: RewriteTask, storage: Storage, stored: StructType) -> None:
         self._storage, self._mapping_mode = storage, task.mapping_mode
-        self._tracked, self._num_own = row_tracking(task.configuration), len(stored.fields)
-        self.columns = (
-            StructType((*stored.fields, *self._tracked.columns)) if self._tracked is not None else stored
-        )
+        self._tracked, self._num_stored = row_tracking(task.configuration), len(stored.fields)
+        tracked = self._tracked.columns if self._tracked is not None else ()
+        partition = partition_columns(task)
+        self._partition_values = [_partition_value(task, column) for column in partition]
+        self._read = (*stored.fields, *tracked)
+        self.columns = StructType((*stored.fields, *partition, *tracked))
+        self.num_row_ids = len(tracked)
         self.schema: pa.Schema = arrow_schema(self.columns, physical=True)
         self._gathered = GatheredFiles(storage, task.mapping_mode)
         self._memory = ColumnMemory()
-
-    @property
-    def num_row_ids(self) -> int:
-        """How many of the last columns keep row ids and versions."""
-        return len(self.columns.fields) - self._num_own
 
     def batches(
         self,
@@ -134,7 +152,7 @@ class LiveRows:
                 files = [(part.opened.data_file, part.opened.source.size_bytes) for part in together.parts]
                 table = self._gathered.read(
                     files,
-                    self.columns.fields,
+                    self._read,
                     self._memory,
                     dictionaries(),
                     GROWTH_MARGIN * together.at_once_bytes,
@@ -143,11 +161,18 @@ class LiveRows:
                 for part in together.parts:
                     part.opened.data_file.close()
                 together.decoded_bytes = table.get_total_buffer_size()
-                yield table
+                yield self._with_partition_values(table)
             for part in together.parts if table is None else ():
                 for batch in self._batches_of(part, False, dictionaries()):
                     together.decoded_bytes += batch.nbytes
                     yield batch
+
+    def _with_partition_values(self, table: pa.Table) -> pa.Table:
+        """Append the partition columns to a table, which has no columns of row tracking."""
+        columns = list(self.schema)[self._num_stored :]
+        for column, value in zip(columns, self._partition_values, strict=True):
+            table = table.append_column(column, pa.repeat(value, table.num_rows))
+        return table
 
     def _groups(self, slices: Iterable[SourceSlice], at_once_bytes: int) -> Iterator[_ReadGroup]:
         """Divide slices into groups to read at once. The size of each group's rows predicts the size of the next group's rows."""
@@ -179,7 +204,7 @@ class LiveRows:
 
         :param names: physical names.
         """
-        columns = [column for column in self.columns.fields if column.physical_name in names]
+        columns = [column for column in self._read if column.physical_name in names]
         schema = self.schema_of(names)
         data_file = self._data_file(part)
         for rows in data_file.read(
@@ -202,7 +227,7 @@ class LiveRows:
     ) -> Iterator[pa.RecordBatch]:
         source, data_file, tracked = part.opened.source, self._data_file(part), self._tracked
         for rows in data_file.read(
-            self.columns.fields,
+            self._read,
             part.opened.hidden,
             physical=True,
             positions=tracked is not None,
@@ -221,12 +246,20 @@ class LiveRows:
                     "base_row_id": source.base_row_id,
                     "default_row_commit_version": source.default_row_commit_version,
                 }
-                arrays[self._num_own :] = tracked.arrays(arrays[self._num_own :], rows.positions, file)
+                arrays[self._num_stored :] = tracked.arrays(arrays[self._num_stored :], rows.positions, file)
+            arrays[self._num_stored : self._num_stored] = (
+                pa.repeat(value, rows.count) for value in self._partition_values
+            )
             as_read = pa.schema(
                 [field.with_type(array.type) for field, array in zip(self.schema, arrays, strict=True)]
             )
             yield pa.record_batch(arrays, schema=as_read if dictionaries else self.schema)
         data_file.close()
+
+
+def _partition_value(task: RewriteTask, column: StructField) -> pa.Scalar:
+    text = task.partition_values.get(column.physical_name)
+    return parse_column(pa.array([text], pa.string()), column.type, column.name)[0]
 
 
 def row_tracking(configuration: Mapping[str, str]) -> RowTracking | None:

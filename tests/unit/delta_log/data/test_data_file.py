@@ -245,11 +245,13 @@ def test_the_mark_for_int96_concerns_int96_alone() -> None:
         read(storage, fields(("t", "timestamp")))
 
 
-def test_a_shredded_variant_is_refused_by_name() -> None:
+def test_a_variant_that_breaks_the_rules_of_shredding_names_the_file() -> None:
     kind = pa.struct([("metadata", pa.binary()), ("value", pa.binary()), ("typed_value", pa.int64())])
-    table = pa.table({"v": pa.array([{"metadata": b"m", "value": None, "typed_value": 1}], kind)})
-    with pytest.raises(UnsupportedFeature, match="shredded variants"):
-        read(file_of(table), fields(("v", "variant")))
+    both = pa.table({"v": pa.array([{"metadata": b"m", "value": b"\x00", "typed_value": 1}], kind)})
+    with pytest.raises(CorruptLog, match=r"f\.parquet.*both a value and a typed value"):
+        read(file_of(both), fields(("v", "variant")))
+    with pytest.raises(CorruptLog, match="where the schema says variant"):
+        read(file_of(pa.table({"v": pa.array([{"metadata": b"m"}])})), fields(("v", "variant")))
 
 
 def test_missing_broken_encrypted_and_foreign_files_are_named() -> None:
