@@ -17,6 +17,7 @@ from delta_log import Table
 from delta_log.catalog.lookup import locate
 from delta_log.errors import InvalidRequest, NotDelta, NotInCatalog, StorageError
 from delta_maintenance.cli.main import main
+from delta_maintenance.fleet.discovery import discover
 
 DELTA = {"spark.sql.sources.provider": "delta"}
 
@@ -61,6 +62,23 @@ def test_what_is_no_delta_table_is_refused_with_what_it_is(metastore: Metastore,
     for address in ("hms://default.absent", "hms://absent.events"):
         with pytest.raises(NotInCatalog, match=f"{address} is not in the catalog .*table not found"):
             locate(address, metastore.storage_options)
+
+
+def test_the_delta_tables_of_a_database_are_found_with_their_places(
+    metastore: Metastore, tmp_path: Path
+) -> None:
+    for name in ("orders_1", "orders_2", "clicks"):
+        metastore.register(name, f"file:{tmp_path}/{name}", DELTA)
+    metastore.register("orders_text", f"file:{tmp_path}/text", {})
+    found = discover(["hms://default.orders_*"], ["**/orders_2"], metastore.storage_options)
+    assert [(one.table, one.location) for one in found.tables] == [
+        ("hms://default.orders_1", f"{tmp_path}/orders_1")
+    ]
+    assert discover(["hms://absent.*"], (), metastore.storage_options).without_tables == ("hms://absent.*",)
+    (unread,) = discover(
+        ["hms://default.*"], (), {"hive_metastore": f"thrift://127.0.0.1:{free_port()}"}
+    ).unlisted
+    assert unread.error.type == "StorageError"
 
 
 def test_the_next_metastore_is_asked_where_one_does_not_answer(metastore: Metastore, tmp_path: Path) -> None:

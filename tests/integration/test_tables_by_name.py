@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from delta_log import Table
 from delta_log.catalog.lookup import locate
 from delta_log.errors import AccessDenied, InvalidRequest, NotDelta, NotInCatalog, StorageError
 from delta_maintenance.cli.main import main
+from delta_maintenance.fleet.discovery import discover
 
 MakeContext = Callable[..., Any]
 
@@ -44,6 +47,13 @@ def name(glue: GlueServer, table: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The table's name in the catalog of the connection ``lake``."""
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", glue.connection)
     return glue.register(f"file://{table}")
+
+
+@pytest.fixture
+def free_database(glue: GlueServer) -> str:
+    name = f"d_{uuid.uuid4().hex[:12]}"
+    glue.client().create_database(DatabaseInput={"Name": name})
+    return name
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> Any:
@@ -109,6 +119,42 @@ def test_a_refusal_names_the_right_the_identity_and_the_region_and_an_outage_can
         locate(name, {"glue": {"endpoint_url": glue.endpoint_url}})
     with pytest.raises(InvalidRequest, match='"glue" is no object'):
         locate(name, {"glue": {"host": "x"}})
+
+
+def test_the_delta_tables_of_a_database_are_found_with_their_places(
+    glue: GlueServer, table: Path, free_database: str
+) -> None:
+    server = dataclasses.replace(glue, database=free_database)
+    one = server.register(f"file://{table}")
+    others = [server.register(f"s3://lake/{number}") for number in range(120)]  # more than one page has
+    server.register("s3://lake/t", {"table_type": "ICEBERG"})
+    server.register(None, {}, TableType="VIRTUAL_VIEW", ViewOriginalText="SELECT 1")
+    link = server.register(
+        None, {}, TargetTable={"DatabaseName": free_database, "Name": one.rpartition(".")[2]}
+    )
+    lost = server.register(None, {}, TargetTable={"DatabaseName": free_database, "Name": "absent"})
+    found = discover([f"glue://{free_database}.*"], [others[0]], server.storage_options)
+    places = {table.table: table.location for table in found.tables}
+    assert places.keys() == {one, *others[1:]}
+    assert places[one] == str(table)
+    assert places[others[7]] == "s3://lake/7"
+    # The link leads to a table that is there already.
+    assert link not in places
+    assert [(unread.table, unread.error.type) for unread in found.unlisted] == [(lost, "NotInCatalog")]
+    again = discover(
+        [str(table), one, f"glue://{free_database}.{one[-6:]}*", link], (), server.storage_options
+    )
+    assert [(table.table, table.location) for table in again.tables] == [(str(table), str(table))]
+    assert again.without_tables == (f"glue://{free_database}.{one[-6:]}*",)
+
+
+def test_a_database_that_cannot_be_listed_is_told_and_others_are_found(glue: GlueServer, name: str) -> None:
+    (unread,) = discover(["glue://absent.*", name], (), glue.storage_options).unlisted
+    assert (unread.table, unread.error.type) == ("glue://absent.*", "NotInCatalog")
+    with glue.looking_at_rights():
+        (denied,) = discover(["glue://sales.*"], (), glue.user_without_rights()).unlisted
+    assert denied.error.type == "AccessDenied"
+    assert f"glue:GetTables on the catalog, the database {glue.database}" in denied.error.message
 
 
 def test_an_operator_maintains_the_place_and_everything_airflow_keeps_goes_by_the_name(

@@ -22,7 +22,17 @@ from delta_maintenance.progress import HumanProgress, ProgressLines, SilentProgr
 
 SECRET = "wJalrXUtnFEMI"
 WITH_SECRET = (f"s3://AKIAKEY:{SECRET}@lake/t", f"https://a.blob.core.windows.net/c/t?sv=1&sig={SECRET}")
-COMMANDS = ("inspect", "history", "optimize", "purge", "checkpoint", "vacuum", "cleanup-log", "compact-log")
+COMMANDS = (
+    "inspect",
+    "history",
+    "discover",
+    "optimize",
+    "purge",
+    "checkpoint",
+    "vacuum",
+    "cleanup-log",
+    "compact-log",
+)
 
 
 def job(spec: JobSpec, **environment: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:

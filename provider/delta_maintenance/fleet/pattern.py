@@ -71,10 +71,9 @@ class AddressPattern(Struct, frozen=True):
     def _with_empty_depths(self, indexes: set[int]) -> Place:
         """Add the places that a ``**`` without any segment leads to."""
         found = set(indexes)
-        for index in indexes:
-            while index < len(self.segments) and self.segments[index] == ANY_DEPTH:
-                index += 1
-                found.add(index)
+        for index, segment in enumerate(self.segments):
+            if index in found and segment == ANY_DEPTH:
+                found.add(index + 1)
         return frozenset(found)
 
 

@@ -17,10 +17,8 @@ What cannot be read is a finding. A table is forgotten only where the store has 
 from __future__ import annotations
 
 import hashlib
-import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -37,11 +35,14 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import noticing_a_drop
 from delta_log.storage.opening import StoragePool
 from delta_log.storage.storage import FileInfo, Storage
+from delta_log.table_config.features import supports
 from delta_log.upkeep.log_inventory import LogInventory, inventory_of, list_everything
 from delta_log.version import VERSION
 from delta_maintenance.errors import error_report, log_failure
+from delta_maintenance.fleet.byte_budget import ByteBudget
 from delta_maintenance.fleet.discovery import FoundTable
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
+from delta_maintenance.fleet.listed_log import ListedLog
 from delta_maintenance.fleet.survey_memory import KnownTable, SurveyMemory
 from delta_maintenance.health.facts import HealthFacts, PlannedRewrite
 from delta_maintenance.health.options import HealthOptions
@@ -53,7 +54,7 @@ Limits: TypeAlias = Callable[[str, Mapping[str, str]], HealthOptions]
 
 REREAD_DAYS = 30
 _DAY_MS = 86_400_000
-#: Readings hold as many bytes of logs at once, besides one that is larger. In memory they take several times as much.
+#: Bytes of logs that are read at once, which take several times as much memory. A table with more is read while no other is.
 LOG_BYTES_AT_ONCE = 16 << 20
 
 
@@ -79,7 +80,6 @@ def survey(
     storage_options: Mapping[str, Any] | None = None,
     *,
     threads: int = 16,
-    log_bytes_at_once: int = LOG_BYTES_AT_ONCE,
     runtime: Runtime | None = None,
     progress: ProgressReporter | None = None,
     open_table: Callable[[str], Storage] | None = None,
@@ -90,13 +90,12 @@ def survey(
     :param memory: memory of the last survey.
     :param storage_options: options of the stores.
     :param threads: number of tables that are looked at at once.
-    :param log_bytes_at_once: bytes of logs that are read at once; a table with more is read while no other is.
     :param open_table: function that opens the storage of a table; default: one client for each bucket.
     """
     wanted, known = list(tables), memory or SurveyMemory()
     now_ms, told = (runtime or Runtime()).now_ms(), progress or SilentProgress()
     opened = open_table or StoragePool(without_catalogs(storage_options)).open
-    surveyor = _Surveyor(opened, limits, now_ms, _ByteBudget(log_bytes_at_once))
+    surveyor = _Surveyor(opened, limits, now_ms, ByteBudget(LOG_BYTES_AT_ONCE))
     told.message(f"surveying {len(wanted):,} tables")
     results: list[_Result] = []
     for result in map_ordered(
@@ -159,7 +158,7 @@ class _Surveyor:
     """Looks at tables; any thread may use it."""
 
     def __init__(
-        self, open_table: Callable[[str], Storage], limits: Limits, now_ms: int, budget: _ByteBudget
+        self, open_table: Callable[[str], Storage], limits: Limits, now_ms: int, budget: ByteBudget
     ) -> None:
         self._open, self._limits, self._now_ms, self._budget = open_table, limits, now_ms, budget
 
@@ -181,15 +180,18 @@ class _Surveyor:
             limits_digest = _digest_of_limits(self._limits(table.table, known.surveyed.properties))
             if limits_digest == known.limits_digest and not is_to_be_read_again(known.surveyed, self._now_ms):
                 return _Result(replace(known, surveyed=replace(known.surveyed, seen_ms=self._now_ms)))
-        inventory = _inventory(storage, log)
+        listed, inventory = _sorted_log(storage, log)
         segment = segment_of(inventory.listing, storage)
         earlier = known.surveyed.facts if known is not None and _is_same_log(known, inventory) else None
         held = self._budget.held(_log_bytes(segment, inventory))
         with held, noticing_a_drop(storage, lambda: True):
-            snapshot = Snapshot(storage, segment)
+            snapshot = Snapshot(listed, segment)
+            if supports(snapshot.protocol, "v2Checkpoint") and not inventory.sidecars:
+                # A checkpoint with a classic name may have sidecars, too.
+                inventory = list_everything(listed)
             properties: Mapping[str, str] = redacted(snapshot.properties)
             options = self._limits(table.table, properties)
-            facts = read_facts(storage, snapshot, inventory, options, self._now_ms, earlier)
+            facts = read_facts(listed, snapshot, inventory, options, self._now_ms, earlier)
             columns = snapshot.partition_columns
         surveyed = SurveyedTable(table.table, self._now_ms, _without_details(facts), properties, columns)
         last_commit = None if segment.last_commit is None else segment.last_commit.info
@@ -197,12 +199,16 @@ class _Surveyor:
         return _Result(found, was_read=True)
 
 
-def _inventory(storage: Storage, log: Sequence[FileInfo]) -> LogInventory:
-    """Sort a listing of the log. Further listings are made where there are sidecars, or where a commit is missing."""
+def _sorted_log(storage: Storage, log: Sequence[FileInfo]) -> tuple[Storage, LogInventory]:
+    """Sort a listing of the log by kinds of files, and return a storage that answers with it.
+
+    Further directories are listed where there are sidecars. Where a commit is missing, all is listed a second time.
+    """
     inventory = inventory_of(log)
+    listed = storage if inventory.listing.is_torn else ListedLog(storage, log)
     checkpoints = inventory.listing.checkpoints
     has_sidecars = any(one.files[0].kind is LogFileKind.UUID_CHECKPOINT for one in checkpoints)
-    return list_everything(storage) if has_sidecars or inventory.listing.is_torn else inventory
+    return listed, list_everything(listed) if has_sidecars or listed is storage else inventory
 
 
 def _log_bytes(segment: LogSegment, inventory: LogInventory) -> int:
@@ -249,28 +255,3 @@ def _digest_of_limits(options: HealthOptions) -> bytes:
 
 def _short_hash(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
-
-
-class _ByteBudget:
-    """Bounds the bytes that several threads hold at once.
-
-    :param limit_bytes: who wants more waits until no other thread holds any.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._held_bytes = 0
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def held(self, size_bytes: int) -> Iterator[None]:
-        wanted = min(size_bytes, self._limit_bytes)
-        with self._changed:
-            self._changed.wait_for(lambda: self._held_bytes + wanted <= self._limit_bytes)
-            self._held_bytes += wanted
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._held_bytes -= wanted
-                self._changed.notify_all()

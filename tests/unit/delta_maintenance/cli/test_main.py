@@ -274,3 +274,27 @@ def test_the_package_is_the_program_too(command: str, table: str) -> None:
     refused = run_program("inspect")
     assert refused.returncode == 2
     assert refused.stderr.startswith("delta-maintenance: ")
+
+
+def test_discover_prints_a_file_of_addresses_and_ends_with_1_where_a_place_cannot_be_listed(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lake/gold/events", "lake/gold/tmp_x", "lake/raw/clicks"):
+        write_days(tmp_path / name, files=1)
+    monkeypatch.chdir(tmp_path)
+    ran = run("discover", "lake/**", "--exclude", "**/tmp_*")
+    assert (ran.code, ran.out) == (0, f"{tmp_path}/lake/gold/events\n{tmp_path}/lake/raw/clicks\n")
+    (tmp_path / "tables.txt").write_text(f"{tmp_path}/lake/*/clicks\n{tmp_path}/absent/*\nnosuch://lake/**\n")
+    ran = run("discover", "@tables.txt", "--json")
+    assert ran.code == 1
+    assert ran.result["tables"] == [
+        {"table": f"{tmp_path}/lake/raw/clicks", "location": f"{tmp_path}/lake/raw/clicks"}
+    ]
+    assert ran.result["withoutTables"] == [f"{tmp_path}/absent/*"]
+    assert [(one["table"], one["error"]["type"]) for one in ran.result["unlisted"]] == [
+        ("nosuch://lake", "InvalidRequest")
+    ]
+    told = run("discover", "@tables.txt")
+    assert told.out.splitlines()[0] == f"{tmp_path}/lake/raw/clicks"
+    assert all(line.startswith("# ") for line in told.out.splitlines()[1:])
+    assert run("discover", "@absent.txt").code == run("discover", "s3://*/x").code == 2
