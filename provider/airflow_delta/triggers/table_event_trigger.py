@@ -110,14 +110,16 @@ class TableEventTrigger(BaseEventTrigger):
         self._settling: asyncio.Task[None] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        kind = type(self)
-        return f"{kind.__module__}.{kind.__qualname__}", {
+        kind, queue = type(self), getattr(self, "queue", None)
+        arguments = {
             "table": self.table if isinstance(self.table, str) else list(self.table),
             "delta_conn_id": self.delta_conn_id,
             "poll_interval": self.poll_interval,
-            # Airflow finds its row of a watcher by these arguments alone, and keeps the queue of the row.
-            **({} if (queue := getattr(self, "queue", None)) is None else {"queue": queue}),
         }
+        # Airflow finds its row of a watcher by these arguments alone, and keeps the queue of the row.
+        return f"{kind.__module__}.{kind.__qualname__}", (
+            arguments if queue is None else {**arguments, "queue": queue}
+        )
 
     @property
     def store(self) -> WatchedStore:
