@@ -127,6 +127,7 @@ def test_the_delta_tables_of_a_database_are_found_with_their_places(
     server = dataclasses.replace(glue, database=free_database)
     one = server.register(f"file://{table}")
     others = [server.register(f"s3://lake/{number}") for number in range(3)]
+    bad = server.register("s3://[lake/t")
     server.register("s3://lake/t", {"table_type": "ICEBERG"})
     server.register(None, {}, TableType="VIRTUAL_VIEW", ViewOriginalText="SELECT 1")
     link = server.register(
@@ -140,7 +141,10 @@ def test_the_delta_tables_of_a_database_are_found_with_their_places(
     assert places[others[2]] == "s3://lake/2"
     # The link leads to a table that is there already.
     assert link not in places
-    assert [(unread.table, unread.error.type) for unread in found.unlisted] == [(lost, "NotInCatalog")]
+    assert {unread.table: unread.error.type for unread in found.unlisted} == {
+        lost: "NotInCatalog",
+        bad: "InvalidRequest",
+    }
     again = discover(
         [str(table), one, f"glue://{free_database}.{one[-6:]}*", link], (), server.storage_options
     )
