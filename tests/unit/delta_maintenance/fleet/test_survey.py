@@ -16,6 +16,8 @@ from delta_log.errors import InvalidRequest
 from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
+from delta_log.testing import MemoryStorage
+from delta_log.testing.faulty_storage import TornListings
 from delta_log.upkeep.log_inventory import list_everything
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.fleet.discovery import FoundTable
@@ -182,6 +184,30 @@ def test_each_call_that_fails_is_told_and_the_next_survey_makes_up_for_it(fleet:
         assert again.tables == whole.tables
         assert again.memory == whole.memory
         assert again.num_read == 1
+
+
+def test_a_listing_that_misses_a_commit_is_made_again(fleet: Fleet) -> None:
+    storage = MemoryStorage(f"{HEAD}/a")
+    commits = {
+        key.rpartition("/")[2]: data
+        for key, (data, _) in fleet.lake.objects.items()
+        if f"{HEAD}/a/_delta_log" in key
+    }
+    first, *later = sorted(commits)
+    storage.put(f"_delta_log/{first}", commits[first])
+
+    def meanwhile() -> None:
+        for name in later:
+            storage.put_if_absent(f"_delta_log/{name}", commits[name])
+
+    torn = TornListings(storage, meanwhile)
+    found = survey([FoundTable("t", "t")], standard, open_table=lambda address: torn)
+    assert found.unread == ()
+    assert found.tables[0].facts.version == len(commits) - 1 == 2
+    # The next survey sees that the first listing was another one.
+    assert (
+        survey([FoundTable("t", "t")], standard, found.memory, open_table=lambda address: torn).num_read == 1
+    )
 
 
 def test_other_limits_have_a_table_read_again(fleet: Fleet) -> None:
