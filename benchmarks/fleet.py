@@ -8,15 +8,15 @@ checkpoints. The logs are of delta-rs and this package. Each survey is a process
 3. The next day: nothing has changed. A thirtieth of the tables is read again, as every day.
 4. The day after it: 5 % of the tables have one commit more.
 
-2026-11-28, 2 cores that others used, too; 41,000 files of logs, a memory of 0.18 MB:
+2026-11-28, 2 cores that others used, too; 41,000 files of logs, a memory of 0.16 MB:
 
 ==================  ======  ======  =======  ================  ===========
 case                wall    cpu     peak     requests a table  tables read
 ==================  ======  ======  =======  ================  ===========
-discover            13.2 s  1.6 s   137 MB   1.02
-first, 0 ms         155 s   67.9 s  213 MB   not counted       3,000
-next day, no news   11.4 s  3.9 s   201 MB   1.09              108
-5 % changed         17.0 s  6.6 s   205 MB   1.23              252
+discover            6.4 s   1.6 s   137 MB   1.02
+first, 0 ms         181 s   74.3 s  212 MB   not counted       3,000
+next day, no news   8.9 s   3.5 s   197 MB   1.07              97
+5 % changed         14.4 s  6.7 s   205 MB   1.21              223
 ==================  ======  ======  =======  ================  ===========
 
 Imports take 126 MB of the peak.
