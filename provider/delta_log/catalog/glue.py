@@ -1,8 +1,8 @@
 """Asks the AWS Glue Data Catalog for a table, with botocore, which the extra ``s3`` installs.
 
 Requests use the identity of the S3 options (``key``, ``secret``, ``token``, ``profile``, ``assume_role``), else the identity of
-the machine. It needs ``glue:GetTable`` on the catalog, the database and the table, and ``glue:GetTables`` to list a database. The option ``glue`` says which catalog is asked:
-``{"region": …, "catalog_id": …, "endpoint_url": …}``, each of which may be left out.
+the machine. It needs ``glue:GetTable`` on the catalog, the database and the table, and ``glue:GetTables`` to list a database. The
+option ``glue`` says which catalog is asked: ``{"region": …, "catalog_id": …, "endpoint_url": …}``, each of which may be left out.
 """
 
 from __future__ import annotations

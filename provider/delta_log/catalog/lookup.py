@@ -8,12 +8,11 @@ of a catalog is loaded by the first lookup.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from delta_log.catalog.table_name import CatalogEntry, TableName
-from delta_log.errors import NotDelta
+from delta_log.errors import InvalidRequest, NotDelta
 from delta_log.storage.schemes import kind_of, opened_kind, scheme_of
 from delta_log.storage.table_uri import is_name, one_spelling
 
@@ -53,8 +52,16 @@ def locate_all(
     :raises StorageError: the catalog refuses (:class:`~delta_log.errors.AccessDenied`), or does not answer.
     """
     for name, entry in import_module(_MODULES[database.catalog]).entries_of(database, storage_options or {}):
-        with suppress(NotDelta):
-            yield name, None if entry is None else _location(entry, name)
+        location = None
+        try:
+            location = None if entry is None else _location(entry, name)
+        except NotDelta:
+            continue
+        except (
+            InvalidRequest
+        ):  # a location that is no address: the lookup says so, and the other tables are found
+            pass
+        yield name, location
 
 
 def _location(entry: CatalogEntry, name: TableName) -> str:

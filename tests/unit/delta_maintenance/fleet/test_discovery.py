@@ -45,7 +45,8 @@ def test_tables_are_found_at_any_depth_and_hidden_directories_are_not_searched(l
     expected = ["gold/events", "gold/orders", "raw/2026/clicks", "raw/tmp_x", "raw/tmp_y/below"]
     everything = search(lake, f"{HEAD}/**")
     assert found(everything) == [f"{HEAD}/{name}" for name in expected]
-    assert everything.unlisted == everything.without_tables == ()
+    assert not everything.unlisted
+    assert not everything.without_tables
     assert all(table.location == table.table for table in everything.tables)
     assert found(search(lake, f"{HEAD}/*/events")) == [f"{HEAD}/gold/events"]
     assert found(search(lake, f"{HEAD}/**", exclude=("**/tmp_*", "s3a://lake/gold/**"))) == [

@@ -13,19 +13,22 @@ from tests.support.tables.memory_lake import MemoryLake
 from tests.support.tables.small_tables import write_days
 
 from delta_log.errors import InvalidRequest
+from delta_log.log.log_segment import find_log_segment
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.log.log_segment import find_log_segment
+from delta_log.testing import MemoryStorage
+from delta_log.testing.faulty_storage import TornListings
 from delta_log.upkeep.log_inventory import list_everything
 from delta_maintenance.contract import JobSpec
 from delta_maintenance.fleet.discovery import FoundTable
 from delta_maintenance.fleet.facts import SurveyedTable
 from delta_maintenance.fleet.survey import REREAD_DAYS, Survey, is_to_be_read_again, survey
 from delta_maintenance.fleet.survey_memory import SurveyMemory
-from delta_maintenance.health.facts import FileTotal, HealthFacts
+from delta_maintenance.health.facts import FileFacts, FileTotal, HealthFacts, LogFacts, RemovedFiles
 from delta_maintenance.health.options import HealthOptions
 from delta_maintenance.health.reading import read_facts
 from delta_maintenance.job import JobSite, run_job
+from delta_maintenance.log_upkeep.plan.checkpoint import ReplayCost, plan_checkpoint
 from delta_maintenance.progress import SilentProgress
 
 HEAD = "s3://lake"
@@ -183,6 +186,30 @@ def test_each_call_that_fails_is_told_and_the_next_survey_makes_up_for_it(fleet:
         assert again.num_read == 1
 
 
+def test_a_listing_that_misses_a_commit_is_made_again(fleet: Fleet) -> None:
+    storage = MemoryStorage(f"{HEAD}/a")
+    commits = {
+        key.rpartition("/")[2]: data
+        for key, (data, _) in fleet.lake.objects.items()
+        if f"{HEAD}/a/_delta_log" in key
+    }
+    first, *later = sorted(commits)
+    storage.put(f"_delta_log/{first}", commits[first])
+
+    def meanwhile() -> None:
+        for name in later:
+            storage.put_if_absent(f"_delta_log/{name}", commits[name])
+
+    torn = TornListings(storage, meanwhile)
+    found = survey([FoundTable("t", "t")], standard, open_table=lambda address: torn)
+    assert found.unread == ()
+    assert found.tables[0].facts.version == len(commits) - 1 == 2
+    # The next survey sees that the first listing was another one.
+    assert (
+        survey([FoundTable("t", "t")], standard, found.memory, open_table=lambda address: torn).num_read == 1
+    )
+
+
 def test_other_limits_have_a_table_read_again(fleet: Fleet) -> None:
     first = fleet.survey()
 
@@ -239,29 +266,19 @@ def test_credentials_in_a_property_are_not_kept(fleet: Fleet) -> None:
     assert fleet.survey(found.memory).num_read == 0
 
 
-def known(fleet: Fleet, name: str = "a") -> SurveyedTable:
-    return fleet.survey().memory.tables[f"{HEAD}/{name}"].surveyed
+def test_files_that_the_retention_holds_are_read_again_when_it_has_passed() -> None:
+    table = unchanging("x", NOW_MS)
+    week = replace(table.facts.removed, cutoff_ms=NOW_MS - 7 * DAY_MS, held=FileTotal(3, 30))
+    held = replace(table, facts=replace(table.facts, removed=week))
+    days = range(1, 8)
+    assert not any(is_to_be_read_again(table, NOW_MS + day * DAY_MS) for day in days)
+    assert [day for day in days if is_to_be_read_again(held, NOW_MS + day * DAY_MS)] == [7]
 
 
-def test_files_that_the_retention_holds_are_read_again_when_it_has_passed(fleet: Fleet) -> None:
-    found = known(fleet)
-    week = replace(found.facts.removed, cutoff_ms=NOW_MS - 7 * DAY_MS, held=FileTotal(3, 30))
-    held = replace(found, table="x", facts=replace(found.facts, removed=week))
-    # A day on which the table's own period does not end.
-    same = [
-        day
-        for day in range(1, 8)
-        if not is_to_be_read_again(replace(found, table="x"), NOW_MS + day * DAY_MS)
-    ]
-    assert same == list(range(1, 8))
-    assert [day for day in range(1, 8) if is_to_be_read_again(held, NOW_MS + day * DAY_MS)] == [7]
-
-
-def test_every_table_is_read_once_in_a_period_and_about_as_many_each_day(fleet: Fleet) -> None:
-    found = known(fleet)
+def test_every_table_is_read_once_in_a_period_and_about_as_many_each_day() -> None:
     per_day: Counter[int] = Counter()
     for number in range(3_000):
-        table = replace(found, table=f"{HEAD}/table-{number}")
+        table = unchanging(f"{HEAD}/table-{number}", NOW_MS)
         due = [
             day
             for day in range(1, REREAD_DAYS + 1)
@@ -273,13 +290,27 @@ def test_every_table_is_read_once_in_a_period_and_about_as_many_each_day(fleet: 
     assert max(per_day.values()) < 2 * 3_000 / REREAD_DAYS
 
 
-@given(st.text(max_size=20), st.integers(0, 10**13), st.integers(0, 400))
-def test_no_table_goes_unread_for_longer_than_a_period(name: str, measured_ms: int, days: int) -> None:
+def unchanging(name: str, measured_ms: int) -> SurveyedTable:
+    """A table without removed files."""
     nothing = FileTotal()
-    facts: Any = type(
-        "Facts", (), {"measured_ms": measured_ms, "removed": type("R", (), {"cutoff_ms": 0, "held": nothing})}
+    facts = HealthFacts(
+        version=0,
+        measured_ms=measured_ms,
+        files=FileFacts(0, 0),
+        checkpoint=plan_checkpoint(ReplayCost(0, None, 1, 1), 10),
+        compaction=None,
+        log=LogFacts(0, 1),
+        removed=RemovedFiles(nothing, nothing, nothing, 0, 0),
+        features=(),
+        refusals={},
+        last_runs={},
+        num_commits_read=1,
     )
-    table = SurveyedTable(name, measured_ms, facts)
-    if days >= REREAD_DAYS:
-        assert is_to_be_read_again(table, measured_ms + REREAD_DAYS * DAY_MS)
+    return SurveyedTable(name, measured_ms, facts)
+
+
+@given(st.text(max_size=20), st.integers(0, 10**13))
+def test_no_table_goes_unread_for_longer_than_a_period(name: str, measured_ms: int) -> None:
+    table = unchanging(name, measured_ms)
     assert not is_to_be_read_again(table, measured_ms)
+    assert is_to_be_read_again(table, measured_ms + REREAD_DAYS * DAY_MS)

@@ -63,7 +63,8 @@ def test_a_file_of_another_release_is_begun_anew(memory: SurveyMemory, tmp_path:
 
 def test_a_document_of_another_shape_is_begun_anew(tmp_path: Path) -> None:
     place = tmp_path / "fleet.memory"
-    for document in ({"tables": {"/t": {"surveyed": 7}}}, [], {"tables": None}):
+    documents: list[object] = [{"tables": {"/t": {"surveyed": 7}}}, [], {"tables": None}]
+    for document in documents:
         place.write_bytes(b"delta-maintenance survey 1\n" + zlib.compress(msgpack.encode(document)))
         assert Read(place).memory == SurveyMemory()
         assert "is damaged" in Read(place).told
