@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, fields
 from decimal import Decimal
+from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
@@ -485,6 +486,7 @@ def option(kind: Kind, help: str, *, default: Any = None, **more: Any) -> Any:  
     return field(default=default, metadata={"option": row})
 
 
+@cache
 def table_of(cls: type[Any]) -> tuple[Option, ...]:
     """The rows of an options class, in their order."""
     return tuple(Option(f.name, **f.metadata["option"]) for f in fields(cls) if "option" in f.metadata)
@@ -502,7 +504,8 @@ class Options:
     __slots__ = ()
 
     def __post_init__(self) -> None:
-        for row in table_of(type(self)):
+        kind: Any = type(self)
+        for row in table_of(kind):
             value = getattr(self, row.name)
             if value is not None:
                 object.__setattr__(self, row.name, row.kind.checked(row.name, value))

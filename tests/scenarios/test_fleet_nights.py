@@ -191,7 +191,7 @@ def test_a_recorded_night_can_be_decided_again(fleet: Fleet) -> None:
         fleet.run()
     for night in fleet.nights():
         assert decide(fleet.written, night.state) == night.decision
-    others = Fleet(fleet.lake.parent, {"trust": {"new_table": "auto"}, "budget": {"read": 1}}).written
+    others = Fleet(fleet.lake.parent, {"trust": {"new_table": "auto"}, "budget": {"read": "1GiB"}}).written
     found = list(compare(fleet.written, others, fleet.nights()))
     assert [(one.num_old, one.num_new) for one in found] == [(0, 2), (0, 2), (2, 2)]
 

@@ -77,8 +77,8 @@ class TableHistory(Struct, frozen=True):
     :param unread_since_ms: the first of the runs that could not read it, without one that could since; ``None``: it could be read.
     :param reports: number of runs that have reported it.
     :param unhealthy_since_ms: the first run that found it unhealthy without one that found it healthy since; ``None``: it is healthy.
-    :param missed_windows: windows since then in which its work did not fit into the budget; ``missed_in_ms`` is the beginning of the last
-        one.
+    :param missed_windows: windows since it was last worked on in which its work found no room in the budget, or no time;
+        ``missed_in_ms`` is the beginning of the last one.
     :param announced: first report that announced a deletion, by operation, in ms. A deletion that was carried out, or is no longer
         due, is forgotten.
     :param runs: the newest :data:`MAX_RUNS` runs, oldest first.
@@ -93,6 +93,16 @@ class TableHistory(Struct, frozen=True):
     missed_in_ms: int | None = None
     announced: Mapping[str, int] = {}
     runs: tuple[PastRun, ...] = ()
+
+    @property
+    def waiting_since_ms(self) -> int | None:
+        """The moment since which the table waits for work: it was found unhealthy, or was worked on since; ``None``: it is healthy.
+
+        A table that is unhealthy again at each survey, and is worked on each time, does not wait.
+        """
+        if self.unhealthy_since_ms is None:
+            return None
+        return max([self.unhealthy_since_ms, *(run.started_ms for run in self.runs if not run.has_failed)])
 
     def last_runs(self, operation: str) -> tuple[PastRun, ...]:
         return tuple(run for run in self.runs if run.operation == operation)

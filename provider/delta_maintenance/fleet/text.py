@@ -120,7 +120,7 @@ def _explanation_lines(found: Explanation) -> Iterator[str]:
     if found.unhealthy_since_ms is not None and not is_healthy:
         yield f"unhealthy since {format_time(found.unhealthy_since_ms, _TIME)}"
     if found.unit is not None:
-        yield f"due now, score {found.unit.score:.4g} (value {found.unit.value:.4g}, cost {found.unit.price:.4g}):"
+        yield f"due now, score {found.unit.score:.1f} (value {found.unit.value:.4g}, cost {found.unit.price:.4g}):"
         for work in found.unit.operations:
             yield f"  {work.operation.upper()}: {work.why} {_cost(work.cost)}"
     for left in found.postponed:

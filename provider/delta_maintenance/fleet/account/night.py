@@ -144,14 +144,15 @@ def next_history(night: Night) -> FleetHistory:
     now_ms, before = night.decision.decided_ms, night.history.tables
     kept = {name: table for name, table in before.items() if now_ms - table.last_seen_ms < FORGOTTEN_AFTER_MS}
     unhealthy = frozenset(night.decision.unhealthy)
-    missed = frozenset(one.table for one in night.decision.postponed if one.reason == "over_budget")
+    missed = _missed(night)
     outcomes: dict[str, list[Outcome]] = {}
     for outcome in night.outcomes:
         outcomes.setdefault(outcome.table, []).append(outcome)
     for table in night.tables:
         old = before.get(table.table) or TableHistory(now_ms)
         seen = _seen(old, table, now_ms, is_unhealthy=table.table in unhealthy)
-        seen = _after_window(seen, night.decision.window[0], has_missed=table.table in missed)
+        if table.table in missed:
+            seen = _after_missing(seen, night.decision.window[0])
         announced = night.decision.announced.get(table.table, ())
         kept[table.table] = _after_work(seen, announced, outcomes.get(table.table, []), now_ms)
     return FleetHistory(kept, (*night.history.nights, figures_of(night))[-MAX_NIGHTS:])
@@ -169,10 +170,15 @@ def _seen(
     )
 
 
-def _after_window(table: TableHistory, window_ms: int, *, has_missed: bool) -> TableHistory:
+def _missed(night: Night) -> frozenset[str]:
+    """The tables for whose work there was no room in the budget, or no time."""
+    found = {one.table for one in night.decision.postponed if one.reason == "over_budget"}
+    found -= {unit.table for unit in night.decision.units}
+    return frozenset(found | {one.table for one in night.not_begun if one.reason == "time"})
+
+
+def _after_missing(table: TableHistory, window_ms: int) -> TableHistory:
     """A window counts once, however many runs it has."""
-    if not has_missed:
-        return replace(table, missed_windows=0, missed_in_ms=None)
     if table.missed_in_ms == window_ms:
         return table
     return replace(table, missed_windows=table.missed_windows + 1, missed_in_ms=window_ms)
@@ -183,6 +189,8 @@ def _after_work(
 ) -> TableHistory:
     done = {outcome.run.operation for outcome in outcomes if not outcome.run.has_failed}
     due = {name: table.announced.get(name, now_ms) for name in announced if name not in done}
+    if done or table.unhealthy_since_ms is None:
+        table = replace(table, missed_windows=0, missed_in_ms=None)
     return replace(
         table, announced=due, runs=(*table.runs, *(outcome.run for outcome in outcomes))[-MAX_RUNS:]
     )

@@ -37,6 +37,12 @@ class Situation(Struct, frozen=True):
     now_ms: int
     approved: Collection[str] = ()
 
+    @property
+    def deadline_ms(self) -> int:
+        """The moment by which the table is to be worked on: ``within`` after it began to wait."""
+        since_ms = self.history.waiting_since_ms
+        return (self.now_ms if since_ms is None else since_ms) + self.settings.within_ms
+
     def postponed(
         self, reason: Reason, why: str, operations: tuple[str, ...], next_ms: int | None = None
     ) -> Postponed:
@@ -92,13 +98,19 @@ def _other_maintainer(of: Situation) -> tuple[Reason, str, int | None] | None:
         return "other_maintainer", f"The table's writers compact it themselves ({AUTO_COMPACT}).", None
     for name in ("optimize", "purge", "vacuum"):
         run = of.table.facts.last_runs.get(name)
-        if run is None or run.engine is None or is_own(run.engine):
+        if run is None or is_own(run.engine):
             continue
-        until_ms = run.timestamp_ms + _OTHERS_RUNS_COUNT_MS
+        ran_ms = _seen_by_us(of, run.timestamp_ms)
+        until_ms = ran_ms + _OTHERS_RUNS_COUNT_MS
         if of.now_ms < until_ms:
-            when = format_time(run.timestamp_ms, _TIME)
-            return "other_maintainer", f"{run.engine} ran {name.upper()} at {when}.", until_ms
+            who, when = run.engine or "A program without a name", format_time(ran_ms, _TIME)
+            return "other_maintainer", f"{who} ran {name.upper()} at {when}.", until_ms
     return None
+
+
+def _seen_by_us(of: Situation, timestamp_ms: int) -> int:
+    """The time of a commit. The clock of its writer may be ahead, and it was made before it was read."""
+    return min(timestamp_ms, of.table.facts.measured_ms)
 
 
 def _frozen(of: Situation) -> tuple[Reason, str, int | None] | None:
@@ -130,10 +142,11 @@ def _outside_window(of: Situation) -> tuple[Reason, str, int | None] | None:
 
 
 def _quiet(of: Situation) -> tuple[Reason, str, int | None] | None:
-    """OPTIMIZE itself leaves single partitions alone that were written to."""
-    if of.table.partition_columns:
+    """A table that is never quiet is worked on when its time is up. OPTIMIZE itself leaves single partitions alone that were written to."""
+    if of.table.partition_columns or of.now_ms >= of.deadline_ms:
         return None
-    newest = max((one.timestamp_ms for one in of.table.facts.commits if not is_own(one.engine)), default=0)
+    times = (one.timestamp_ms for one in of.table.facts.commits if not is_own(one.engine))
+    newest = _seen_by_us(of, max(times, default=0))
     free_ms = newest + of.settings.quiet_ms
     if of.now_ms >= free_ms:
         return None
@@ -141,7 +154,7 @@ def _quiet(of: Situation) -> tuple[Reason, str, int | None] | None:
     return (
         "quiet",
         f"It was written to {ago} ago, and its writers are left alone for {_of(of.settings.quiet_ms)}.",
-        free_ms,
+        min(free_ms, of.deadline_ms),
     )
 
 

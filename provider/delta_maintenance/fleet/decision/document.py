@@ -68,7 +68,8 @@ class WorkUnit(Struct, frozen=True):
 
     :param version: version of the table that was surveyed.
     :param cost: cost of all operations; ``price`` is its money.
-    :param score: value for the money, with priority and waiting; units are in descending order of it.
+    :param score: logarithm to the base of 2 of the value for the money; each window of waiting, and each 100 of priority, adds 1.
+        Units are in descending order of it.
     :param not_before_ms: moment from which on the unit may begin.
     :param owner: person or team that is told of it.
     """

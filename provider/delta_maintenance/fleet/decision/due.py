@@ -59,7 +59,7 @@ def due_on(table: SurveyedTable, settings: Settings, history: TableHistory, pric
             advice.why,
             advice.gain,
             forecast_cost(advice, facts, history.last_runs(advice.operation)),
-            forecast_value(advice, reads, prices),
+            forecast_value(advice, facts, reads, prices),
         )
         for advice in diagnosis.advice
         if settings.checkpoint == "due" or advice.operation not in ("checkpoint", "compact-log")

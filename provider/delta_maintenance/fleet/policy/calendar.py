@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from functools import lru_cache
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -75,9 +76,15 @@ class Window:
         if self.opening(now_ms) is not None:
             return now_ms
         today = _local(now_ms, self.zone).date()
-        return min(
-            first for first in (self._on(today + timedelta(days=n))[0] for n in range(2)) if first >= now_ms
-        )
+        # Where clocks are put forward, an opening may begin and end within the hour that is left out.
+        coming = (self._on(today + timedelta(days=n)) for n in range(3))
+        return min(first for first, last in coming if now_ms <= first < last)
+
+    def last_closing(self, now_ms: int) -> int:
+        """The end of the newest opening that is over at a moment."""
+        today = _local(now_ms, self.zone).date()
+        past = (self._on(today - timedelta(days=n))[1] for n in range(3))
+        return max(last for last in past if last <= now_ms)
 
     def _on(self, day: date) -> tuple[int, int]:
         """The opening that begins on a day, by the clock on the wall of that day."""
@@ -140,6 +147,7 @@ def _workday(day: date, *, is_last: bool) -> date:
     return found
 
 
+@lru_cache(maxsize=256)
 def is_frozen(on: FreezeDay, period_ms: int, now_ms: int, zone: tzinfo) -> bool:
     """Whether a freeze of some length that begins at midnight of its days covers a moment."""
     today = _local(now_ms, zone).date()
@@ -151,6 +159,7 @@ def is_frozen(on: FreezeDay, period_ms: int, now_ms: int, zone: tzinfo) -> bool:
     return False
 
 
+@lru_cache(maxsize=256)
 def next_free_moment(window: Window, freezes: tuple[tuple[FreezeDay, int], ...], now_ms: int) -> int | None:
     """The next moment at which a window is open and no freeze holds; ``None``: there is none within 400 days."""
     moment = window.next_opening(now_ms)

@@ -18,7 +18,10 @@ from delta_maintenance.fleet.policy.document import Match, Policy, Rule, TableRu
 from delta_maintenance.fleet.policy.quantities import ByteSize, Number, Period, Reports, Share
 from delta_maintenance.fleet.policy.reading import Path, WrittenPolicy
 from delta_maintenance.health.options import HealthOptions
+from delta_maintenance.options import Size
 
+#: The greatest limit that a reading takes.
+_MOST_BYTES = Size().highest
 #: How the names of properties begin with which a table speaks for itself.
 PROPERTY_PREFIX = "delta-maintenance."
 
@@ -54,11 +57,6 @@ class Settings(Struct, frozen=True):
     origins: Mapping[str, str] = {}
 
     @property
-    def weight(self) -> float:
-        """The factor by which the priority multiplies the value of the table's work."""
-        return float(2.0 ** (self.priority / 100))
-
-    @property
     def reading_options(self) -> HealthOptions:
         """The options on which a reading of the table depends; what they leave out is judged afterwards."""
         return HealthOptions(deleted_rows_ratio=self.deleted_rows, target_size_bytes=self.target_size_bytes)
@@ -71,7 +69,7 @@ class Settings(Struct, frozen=True):
         return HealthOptions(
             small_files=max(1, self.small_files),
             deleted_rows_ratio=self.deleted_rows,
-            reclaimable_bytes=int(self.reclaimable * size_bytes),
+            reclaimable_bytes=min(int(self.reclaimable * size_bytes), _MOST_BYTES),
             expired_log_files=max(1, self.log_files),
             target_size_bytes=self.target_size_bytes,
         )

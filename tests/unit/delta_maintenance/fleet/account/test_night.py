@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.fleet.nights import MONDAY_EVENING_MS, decided, night_of, successes, trusted
+from tests.support.fleet.table_figures import TableFigures
+from tests.support.repetition import examples
+
+from delta_maintenance.fleet.account.night import next_history
+from delta_maintenance.fleet.decision.document import Decision
+from delta_maintenance.fleet.history import FleetHistory
+from delta_maintenance.units import DAY_MS
+
+GIB = 1 << 30
+#: The best fresh work is ahead of the worst for so many windows of waiting: 30 doublings, and one window for each table before it.
+_DOUBLINGS = 31
+
+
+def figures(gib: int, files: int) -> TableFigures:
+    return TableFigures(num_small=files, small_bytes=gib * GIB)
+
+
+@given(st.lists(st.tuples(st.integers(1, 10), st.integers(101, 10_000)), min_size=1, max_size=6))
+@examples(200)
+def test_no_work_that_fits_a_window_waits_for_ever(sizes: list[tuple[int, int]]) -> None:
+    """Every table is unhealthy again each night, and each wants much of the budget."""
+    written = trusted(budget={"read": "10GiB"}, within="30d")
+    tables = [
+        figures(gib, files).surveyed(f"s3://lake/{n}", MONDAY_EVENING_MS)
+        for n, (gib, files) in enumerate(sizes)
+    ]
+    history, waits = FleetHistory(), dict.fromkeys((table.table for table in tables), 0)
+    for night in range(2 * (_DOUBLINGS + len(tables))):
+        decision = decided(written, tables, MONDAY_EVENING_MS + night * DAY_MS, history)
+        history = next_history(night_of(written, tables, history, decision, successes(decision)))
+        done = {unit.table for unit in decision.units}
+        waits = {name: 0 if name in done else waited + 1 for name, waited in waits.items()}
+        assert max(waits.values()) <= _DOUBLINGS + len(tables)
+
+
+def test_a_second_run_of_a_window_has_what_the_first_has_left() -> None:
+    written = trusted(budget={"read": "10GiB"})
+    tables = [figures(4, 500).surveyed(f"s3://lake/{n}", MONDAY_EVENING_MS) for n in range(3)]
+    first = decided(written, tables)
+    history = next_history(night_of(written, tables, FleetHistory(), first, successes(first)))
+    second = decided(written, tables, MONDAY_EVENING_MS + 60_000, history)
+    assert (len(first.units), len(second.units)) == (2, 0)
+    assert _read(second) == (8 * GIB, 0)
+
+
+def _read(decision: Decision) -> tuple[float, float]:
+    (found,) = (one for one in decision.budget if one.resource == "read")
+    return found.spent, found.planned
+
+
+def test_a_giant_is_done_in_parts_beside_the_others() -> None:
+    written = trusted(budget={"read": "10GiB"})
+    tables = [
+        figures(1000, 50_000).surveyed("s3://lake/giant", MONDAY_EVENING_MS),
+        figures(2, 200).surveyed("s3://lake/small", MONDAY_EVENING_MS),
+    ]
+    units = {unit.table: unit for unit in decided(written, tables).units}
+    assert units["s3://lake/giant"].operations[0].options["max_bytes"] == 5 * GIB
+    assert "max_bytes" not in units["s3://lake/small"].operations[0].options
+
+
+def test_a_deletion_is_announced_by_one_night_and_done_by_the_next() -> None:
+    written = trusted()
+    tables = [TableFigures(num_large=1, large_bytes=GIB, reclaimable=(9, 9 * GIB)).surveyed("t", 0)]
+    first = decided(written, tables)
+    assert (first.units, [one.reason for one in first.postponed]) == ((), ["announced"])
+    history = next_history(night_of(written, tables, FleetHistory(), first, []))
+    (unit,) = decided(written, tables, MONDAY_EVENING_MS + DAY_MS, history).units
+    assert [work.operation for work in unit.operations] == ["vacuum"]
+
+
+def test_a_table_larger_than_any_limit_does_not_stop_the_others() -> None:
+    tables = [TableFigures(num_large=1, large_bytes=1 << 62).surveyed("s3://lake/1", MONDAY_EVENING_MS)]
+    assert [one.reason for one in decided(trusted(), tables).postponed] == ["healthy"]
