@@ -153,8 +153,7 @@ def test_a_table_that_is_known_to_be_broken_makes_no_run_red(tmp_path: Path) -> 
 def test_a_killed_night_is_accounted_for_by_the_next(fleet: Fleet) -> None:
     for _ in range(2):
         fleet.run()
-    night, _ = fleet.night._begin(())
-    fleet.store.begin(night)
+    night = fleet.night.begin()
     done = maintain(night, 0, fleet.store, FleetJob(), fleet.site, SilentProgress())
     assert [outcome.run.status for outcome in done.outcomes] == ["committed"]
     report = fleet.run()
