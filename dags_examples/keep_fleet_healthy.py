@@ -11,6 +11,7 @@ POLICY = {
     "version": 1,
     "tables": {"include": ["s3://lake/**"], "exclude": ["**/tmp_*"]},
     "window": "22:00-06:00 Europe/Berlin",
+    "jitter": "0m",  # the pool bounds how many tables begin at once
 }
 
 with DAG("keep_fleet_healthy", schedule="0 22 * * *", catchup=False, max_active_runs=1):

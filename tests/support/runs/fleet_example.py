@@ -12,7 +12,6 @@ from tests.support import ROOT
 IMPATIENT = {
     "healthy": {"small_files": 2},
     "disruption": {"quiet": "0m"},
-    "jitter": "0m",
     "trust": {"after": 1},
 }
 
