@@ -65,7 +65,7 @@ class Airflow:
     def decide(self) -> list[dict[str, Any]]:
         self.runs += 1
         self.xcoms.clear()
-        task = self.dag().get_task("fleet.decide")
+        task: Any = self.dag().get_task("fleet.decide")
         return list(json.loads(json.dumps(task.execute(self.context(task)))))
 
     def maintain(self, arguments: Mapping[str, Any]) -> Any:
@@ -290,7 +290,7 @@ def test_what_a_run_keeps_in_airflow_is_small(tmp_path: Path, make_context: Make
 def test_one_operator_does_what_is_due_for_one_table(airflow: Airflow) -> None:
     def run(name: str) -> dict[str, Any]:
         with DAG("nightly", schedule=None):
-            task = DeltaMaintenanceOperator(
+            task: Any = DeltaMaintenanceOperator(
                 task_id="maintain",
                 table=str(airflow.lake / name),
                 policy=airflow.policy,

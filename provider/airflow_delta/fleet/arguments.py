@@ -47,4 +47,5 @@ DECIDED_BY = Option(
     Text(),
     "id of the task that has decided what this run does",
     required=True,
+    templates="none",
 )

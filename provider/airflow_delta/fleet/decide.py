@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
@@ -31,6 +31,7 @@ class DeltaFleetDecideOperator(FleetTask, BaseOperator):
 
     arguments = by_attribute(POLICY, STATE, DELTA_CONN_ID)
     template_fields = ("policy", "state", "delta_conn_id")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"policy": "json"}
     ui_color = "#e3f4f7"
 
     def __init__(

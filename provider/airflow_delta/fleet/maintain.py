@@ -38,8 +38,14 @@ class DeltaFleetMaintainOperator(FleetTask, BaseOperator):
 
     arguments = by_attribute(
         Option(NIGHT_KEY, Text(), "id of the night that was decided", required=True),
-        Option("units", UnitNumbers(), "numbers of the units within the decision", required=True),
-        Option("title", Text(), "name of the mapped task, for people"),
+        Option(
+            "units",
+            UnitNumbers(),
+            "numbers of the units within the decision",
+            required=True,
+            templates="none",
+        ),
+        Option("title", Text(), "name of the mapped task, for people", templates="none"),
         STATE,
         DELTA_CONN_ID,
         MEMORY_LIMIT,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowFailException
 from msgspec.structs import replace
 
 from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
@@ -30,6 +30,8 @@ class DeltaMaintenanceOperator(FleetTask, BaseOperator):
     What a fleet promises holds here, too: unless the policy says otherwise, the first three runs only report, and deletions need a
     policy with ``trust: {deletions: auto}``, since nobody is asked. The XCom is the report of the run.
 
+    An operation that fails is tried again by a later run, when the policy's ``failures`` say so, and not by a retry of this one.
+
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
         ``glue://sales.events`` or ``hms://sales.events``. (templated)
     :param policy: path of the policy's file, absolute or beside the DAG file, or the policy's members as a dictionary; its ``tables``
@@ -42,6 +44,7 @@ class DeltaMaintenanceOperator(FleetTask, BaseOperator):
 
     arguments = by_attribute(TABLE, POLICY, STATE, DELTA_CONN_ID, MEMORY_LIMIT, PARALLELISM)
     template_fields = ("table", "policy", "state", "delta_conn_id", "memory_limit", "parallelism")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"policy": "json"}
     ui_color = "#e3f4f7"
     operator_extra_links = (TableLink(), TablePageLink())
 
@@ -73,7 +76,7 @@ class DeltaMaintenanceOperator(FleetTask, BaseOperator):
             document = document_of(report)
             if report.troubles:
                 context["ti"].xcom_push(key="return_value", value=document)
-                raise AirflowException(printable("; ".join(one.message for one in report.troubles)))
+                raise AirflowFailException(printable("; ".join(one.message for one in report.troubles)))
             if report.done:
                 extra = {"table": self.table, "run_id": report.run_id, "figures": document["figures"]}
                 context["outlet_events"][MAINTENANCE_ALIAS].add(maintenance_asset(self.table), extra=extra)
