@@ -66,6 +66,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": "Delta Lake",
                 "python-modules": [
+                    "airflow_delta.fleet.maintenance",
                     "airflow_delta.operators.checkpoint",
                     "airflow_delta.operators.doctor",
                     "airflow_delta.operators.optimize",
@@ -96,6 +97,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "notifications": [
+            "airflow_delta.notifications.DeltaFleetReportNotifier",
             "airflow_delta.notifications.DeltaMaintenanceFailureNotifier",
             "airflow_delta.notifications.DeltaTableAttentionNotifier",
         ],

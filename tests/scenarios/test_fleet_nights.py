@@ -15,6 +15,7 @@ from tests.support.tables.small_tables import with_unknown_feature, write_days
 from delta_log.errors import InvalidRequest
 from delta_log.runtime import Runtime
 from delta_maintenance.cli.main import main
+from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.fleet.account.comparison import compare
 from delta_maintenance.fleet.account.night import Night
 from delta_maintenance.fleet.account.report import FleetReport
@@ -22,9 +23,9 @@ from delta_maintenance.fleet.account.store import FleetStore
 from delta_maintenance.fleet.decision.decide import decide
 from delta_maintenance.fleet.lease import Lease, lease_of
 from delta_maintenance.fleet.policy.reading import policy_of
-from delta_maintenance.fleet.run import FleetJob, FleetNight, maintain
-from delta_maintenance.job import JobSite
-from delta_maintenance.progress import SilentProgress
+from delta_maintenance.fleet.run import FleetJob, FleetNight, FleetRunner, maintain
+from delta_maintenance.job import JobSite, run_job
+from delta_maintenance.progress import ProgressReporter, SilentProgress
 
 
 class Fleet:
@@ -153,8 +154,7 @@ def test_a_table_that_is_known_to_be_broken_makes_no_run_red(tmp_path: Path) -> 
 def test_a_killed_night_is_accounted_for_by_the_next(fleet: Fleet) -> None:
     for _ in range(2):
         fleet.run()
-    night, _ = fleet.night._begin(())
-    fleet.store.begin(night)
+    night = fleet.night.begin()
     done = maintain(night, 0, fleet.store, FleetJob(), fleet.site, SilentProgress())
     assert [outcome.run.status for outcome in done.outcomes] == ["committed"]
     report = fleet.run()
@@ -222,3 +222,30 @@ def test_the_commands(fleet: Fleet, tmp_path: Path, capsys: pytest.CaptureFixtur
     code, refused = run("fleet", "run", str(policy), "--state", state)
     assert code == 2
     assert refused["error"]["message"].startswith(f"{policy}:1: ")
+
+
+def test_a_unit_goes_on_where_a_killed_process_has_left_it(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"trust": {"new_table": "auto"}})
+    table = fleet.lake / "orders"
+    write_days(table)
+    # So many commits that a checkpoint is due, too.
+    for _ in range(12):
+        DeltaTable(str(table)).alter.set_table_properties({"delta.appendOnly": "false"})
+    night = fleet.night.begin()
+    assert [work.operation for work in night.decision.units[0].operations] == ["optimize", "checkpoint"]
+    ran: list[str] = []
+
+    def until_killed(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobReport:
+        if spec.operation == "checkpoint" and not ran.count("checkpoint"):
+            ran.append("checkpoint")
+            raise KeyboardInterrupt
+        ran.append(spec.operation)
+        return run_job(spec, site, progress)
+
+    runner = FleetRunner(night, fleet.store, FleetJob(), fleet.site, SilentProgress(), until_killed)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(None)
+    (result,) = runner.run(None)
+    assert ran == ["optimize", "checkpoint", "checkpoint"]
+    assert [outcome.run.operation for outcome in result.outcomes] == ["optimize", "checkpoint"]
+    assert not any(outcome.run.has_failed for outcome in result.outcomes)

@@ -11,6 +11,7 @@ looked up first, with the identity of the connection; the roots hold for the pla
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from airflow_delta.connections.secrets import secrets_of
 from delta_log.catalog.lookup import locate
 from delta_log.catalog.table_name import TableName
 from delta_log.printable import printable
+from delta_log.storage.table_uri import is_name
 
 if TYPE_CHECKING:
     from delta_log import Table
@@ -87,6 +89,22 @@ class DeltaTableHook(BaseHook):
             table = locate(table, {**self._options, **catalog_options(name, self._fields)})
         self.require_allowed(table)
         return table
+
+    def options_for(self, addresses: Iterable[str]) -> dict[str, Any]:
+        """The storage options for several tables, with the options of the catalogs that their names need.
+
+        :param addresses: addresses, names in catalogs, and patterns of both.
+        :raises AirflowFailException: an address lies in another store than the connection's, or the connection is of no use.
+        """
+        options = self.storage_options
+        for address in addresses:
+            if is_name(address):
+                catalog, _, name = address.partition("://")
+                database, _, table = name.partition(".")
+                options |= catalog_options(TableName(catalog.lower(), database, table), self._fields)
+            elif self._fields is not None:
+                require_store(self._fields, self._options, address)
+        return options
 
     def get_conn(self) -> dict[str, Any]:
         return self.storage_options

@@ -6,5 +6,6 @@ earlier runs are XComs of its task (:mod:`~airflow_delta.notifications.memory`).
 
 from airflow_delta.notifications.attention import DeltaTableAttentionNotifier
 from airflow_delta.notifications.failures import DeltaMaintenanceFailureNotifier
+from airflow_delta.notifications.fleet_report import DeltaFleetReportNotifier
 
-__all__ = ["DeltaMaintenanceFailureNotifier", "DeltaTableAttentionNotifier"]
+__all__ = ["DeltaFleetReportNotifier", "DeltaMaintenanceFailureNotifier", "DeltaTableAttentionNotifier"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -32,16 +32,20 @@ def as_list(notifiers: Send | Sequence[Send]) -> list[Send]:
 
 
 def send(notifiers: Sequence[Send], context: Context, table: str, **members: Any) -> None:
+    """Send what there is to say about a table, see :func:`send_all`."""
+    send_all(notifiers, context, {**_names(table), **members})
+
+
+def send_all(notifiers: Sequence[Send], context: Context, said: Mapping[str, Any]) -> None:
     """Call each notifier with the context and, as its member ``delta``, what there is to say.
 
     :raises Exception: what the first of them raised, after all others were called.
     """
-    said = {**_names(table), **members}
     faults: list[Exception] = []
     for notifier in notifiers:
         try:
             # A notifier of Airflow fills in its own templates for good, and one process may notify of several tasks.
-            copy(notifier)({**context, "delta": said})
+            copy(notifier)({**context, "delta": dict(said)})
         except Exception as error:  # noqa: BLE001 - one that fails must not silence the others
             faults.append(error)
     if faults:

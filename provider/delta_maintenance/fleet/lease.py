@@ -93,25 +93,40 @@ class Lease:
 
 
 def take_lease(
-    table: str, storage_options: Mapping[str, Any], owner: str, runtime: Runtime, period_ms: int = LEASE_MS
+    table: str,
+    storage_options: Mapping[str, Any],
+    owner: str,
+    runtime: Runtime,
+    period_ms: int = LEASE_MS,
+    *,
+    takes_over_own: bool = False,
 ) -> Lease | Held:
     """Take a table for a run.
 
     :param table: address of the table, or its name in a catalog.
     :param owner: id of the run.
+    :param takes_over_own: a lease of the same owner does not count: the process that had it was killed.
     :raises DeltaLogError: the store does not answer.
     """
     storage = open_storage(locate(table, storage_options), without_catalogs(dict(storage_options)))
-    return lease_of(storage, owner, runtime, period_ms)
+    return lease_of(storage, owner, runtime, period_ms, takes_over_own=takes_over_own)
 
 
-def lease_of(storage: Storage, owner: str, runtime: Runtime, period_ms: int = LEASE_MS) -> Lease | Held:
+def lease_of(
+    storage: Storage,
+    owner: str,
+    runtime: Runtime,
+    period_ms: int = LEASE_MS,
+    *,
+    takes_over_own: bool = False,
+) -> Lease | Held:
     """Take a directory for a run, see :func:`take_lease`."""
     numbers = sorted(_numbers(storage))
     last = numbers[-1] if numbers else 0
     held = _note(storage, last) if numbers else None
     now_ms = runtime.now_ms()
-    if held is not None and held.expires_ms and now_ms < held.expires_ms + CLOCKS_MS:
+    is_ours = held is not None and takes_over_own and held.owner == owner
+    if held is not None and not is_ours and held.expires_ms and now_ms < held.expires_ms + CLOCKS_MS:
         return Held(_why(held))
     note = LeaseNote(owner, now_ms + period_ms)
     if not storage.put_if_absent(_key(last + 1), msgspec.json.encode(note)):

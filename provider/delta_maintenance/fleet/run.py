@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
 from delta_log.runtime import Runtime
+from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
-from delta_maintenance.contract import JobSpec
+from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.errors import error_report
+from delta_maintenance.fleet.account.approvals import ApprovalFolder, not_used_up
 from delta_maintenance.fleet.account.night import Night, NotBegun, Outcome, UnitResult, outcome_of
 from delta_maintenance.fleet.account.report import FleetReport, report_of
 from delta_maintenance.fleet.account.store import FleetStore
 from delta_maintenance.fleet.decision.decide import FleetState, decide
-from delta_maintenance.fleet.decision.document import Decision, WorkUnit
-from delta_maintenance.fleet.discovery import discover
+from delta_maintenance.fleet.decision.document import Decision, Work, WorkUnit
+from delta_maintenance.fleet.discovery import FoundTable, discover
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import FleetHistory
-from delta_maintenance.fleet.lease import Held, lease_of, take_lease
+from delta_maintenance.fleet.lease import Held, Lease, lease_of, take_lease
 from delta_maintenance.fleet.pattern import matches
 from delta_maintenance.fleet.policy.reading import WrittenPolicy
 from delta_maintenance.fleet.policy.settings import settings_of
@@ -33,6 +36,8 @@ from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.units import format_bytes
 
 _MEMORY = "survey"
+#: Does one job. Only an exception that ends the process is raised; every other becomes part of the report.
+RunJob = Callable[[JobSpec, JobSite, ProgressReporter], JobReport]
 
 
 def surveyed_tables(
@@ -41,10 +46,13 @@ def surveyed_tables(
     storage_options: Mapping[str, Any],
     runtime: Runtime,
     progress: ProgressReporter,
+    allowed_roots: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[tuple[SurveyedTable | UnreadTable, ...], SurveyMemory]:
     """Find the tables of a policy and read their facts.
 
     :param memory: what the last survey knew.
+    :param allowed_roots: lists of roots, by who set them: a table that is not below a root of each list is not opened, and counts as one
+        that cannot be read.
     :return: the tables, and the places that could not be read; and the memory for the next survey.
     :raises InvalidRequest: the policy includes no table, or an include is no address.
     """
@@ -60,8 +68,25 @@ def surveyed_tables(
     def options_of(table: str, properties: Mapping[str, str]) -> HealthOptions:
         return settings_of(written, table, properties).reading_options
 
-    read = survey(found.tables, options_of, memory, storage_options, runtime=runtime, progress=progress)
-    return (*read.tables, *read.unread, *found.unlisted), read.memory
+    allowed, outside = _fenced(found.tables, allowed_roots or {}, runtime.now_ms())
+    read = survey(allowed, options_of, memory, storage_options, runtime=runtime, progress=progress)
+    return (*read.tables, *read.unread, *outside, *found.unlisted), read.memory
+
+
+def _fenced(
+    tables: Sequence[FoundTable], allowed_roots: Mapping[str, Sequence[str]], now_ms: int
+) -> tuple[list[FoundTable], list[UnreadTable]]:
+    """Part tables that lie below the allowed roots from the others."""
+    allowed: list[FoundTable] = []
+    outside: list[UnreadTable] = []
+    for table in tables:
+        try:
+            require_within(table.location, allowed_roots)
+        except InvalidRequest as error:
+            outside.append(UnreadTable(table.table, now_ms, error_report(error)))
+        else:
+            allowed.append(table)
+    return allowed, outside
 
 
 def survey_one(
@@ -131,29 +156,51 @@ def begin_night(
 
 
 class FleetRunner:
-    """Works through the units of a night, one after the other."""
+    """Works through units of a night, one after the other.
+
+    :param run: function that does each job.
+    """
 
     def __init__(
-        self, night: Night, store: FleetStore, job: FleetJob, site: JobSite, progress: ProgressReporter
+        self,
+        night: Night,
+        store: FleetStore,
+        job: FleetJob,
+        site: JobSite,
+        progress: ProgressReporter,
+        run: RunJob = run_job,
     ) -> None:
-        self._night, self._store, self._job, self._site, self._progress = night, store, job, site, progress
+        self._night, self._store, self._job, self._site = night, store, job, site
+        self._progress, self._run_job = progress, run
 
-    def run(self, until_ms: int | None) -> None:
-        """Work until all is done, or until a moment after which no unit is begun. The store has the result of each unit at once."""
+    def run(self, until_ms: int | None, numbers: Sequence[int] | None = None) -> list[UnitResult]:
+        """Work until all is done, or until a moment after which no unit is begun. The store has the result of each operation at once.
+        What an earlier process has done of a unit is not repeated.
+
+        :param numbers: numbers of the units within the decision; ``None``: all.
+        """
         units = self._night.decision.units
-        for done, (number, in_time) in enumerate(self._in_time(units, until_ms), 1):
+        wanted = range(len(units)) if numbers is None else numbers
+        results = []
+        for done, (number, in_time) in enumerate(self._in_time(wanted, until_ms), 1):
             unit = units[number]
             if not in_time:
                 late = NotBegun(unit.table, "time", "The time of the run is over.")
-                self._store.add(self._night, number, UnitResult(not_begun=late))
+                results.append(_left(self._night, number, self._store, late))
                 continue
-            self._progress.message(f"{done:,} of {len(units):,}: {unit.table}, {_summary(unit)}")
-            maintain(self._night, number, self._store, self._job, self._site, self._progress)
+            self._progress.message(f"{done:,} of {len(wanted):,}: {unit.table}, {_summary(unit)}")
+            results.append(
+                maintain(
+                    self._night, number, self._store, self._job, self._site, self._progress, self._run_job
+                )
+            )
+        return results
 
-    def _in_time(self, units: Sequence[WorkUnit], until_ms: int | None) -> Iterator[tuple[int, bool]]:
+    def _in_time(self, numbers: Sequence[int], until_ms: int | None) -> Iterator[tuple[int, bool]]:
         """Yield the numbers of units at or after their moments, and whether there is time for them. Those that may begin are not
         held up by one that may not yet."""
-        runtime, waiting = self._site.runtime, list(range(len(units)))
+        units = self._night.decision.units
+        runtime, waiting = self._site.runtime, list(numbers)
         while waiting:
             now_ms = runtime.now_ms()
             if until_ms is not None and now_ms >= until_ms:
@@ -169,48 +216,65 @@ class FleetRunner:
 
 
 def maintain(
-    night: Night, number: int, store: FleetStore, job: FleetJob, site: JobSite, progress: ProgressReporter
+    night: Night,
+    number: int,
+    store: FleetStore,
+    job: FleetJob,
+    site: JobSite,
+    progress: ProgressReporter,
+    run: RunJob = run_job,
 ) -> UnitResult:
-    """Do one unit of a night under a lease, and write what came of it to the store.
+    """Do one unit of a night under a lease. A failure ends the unit.
+
+    What comes of each operation is written to the store at once. What an earlier process has done is not repeated.
 
     :param number: number of the unit within the decision.
+    :param run: function that does each job.
     """
     unit = night.decision.units[number]
-    lease = take_lease(unit.table, site.storage_options, night.run_id, site.runtime)
+    lease = take_lease(unit.table, site.storage_options, night.run_id, site.runtime, takes_over_own=True)
     if isinstance(lease, Held):
-        result = UnitResult(not_begun=NotBegun(unit.table, "lease", lease.why))
-        store.add(night, number, result)
-        return result
-    outcomes: list[Outcome] = []
+        return _left(night, number, store, NotBegun(unit.table, "lease", lease.why))
+    outcomes = _done_before(night, number, store)
+    done = {outcome.run.operation for outcome in outcomes}
     with lease:
-        try:
-            outcomes += _done(unit, night, job, site, progress)
-        finally:
-            result = UnitResult(tuple(outcomes))
-            store.add(night, number, result)
+        for work in unit.operations:
+            if work.operation in done:
+                continue
+            report = run(_spec(night, number, work, job), site, progress)
+            outcome = outcome_of(unit.table, work, report, unit.version)
+            outcomes = (*outcomes, outcome)
+            store.add(night, number, UnitResult(outcomes))
+            if outcome.run.has_failed:
+                break
+    return UnitResult(outcomes)
+
+
+def _left(night: Night, number: int, store: FleetStore, why: NotBegun) -> UnitResult:
+    """Write that a unit is not begun, or not gone on with."""
+    result = UnitResult(_done_before(night, number, store), why)
+    store.add(night, number, result)
     return result
 
 
-def _done(
-    unit: WorkUnit, night: Night, job: FleetJob, site: JobSite, progress: ProgressReporter
-) -> Iterator[Outcome]:
-    """Do the operations of one unit in their order, and yield what came of each. A failure ends the unit."""
-    for work in unit.operations:
-        spec = JobSpec(
-            operation=work.operation,
-            table=unit.table,
-            run_id=f"{night.run_id}-{work.operation}",
-            options=dict(work.options),
-            engine=job.engine if work.operation in ("optimize", "purge") else "local",
-            memory_limit_bytes=job.memory_limit_bytes,
-            parallelism=job.parallelism,
-            allowed_roots=job.allowed_roots,
-            tags={"fleet": night.run_id},
-        )
-        outcome = outcome_of(unit.table, work, run_job(spec, site, progress), unit.version)
-        yield outcome
-        if outcome.run.has_failed:
-            return
+def _done_before(night: Night, number: int, store: FleetStore) -> tuple[Outcome, ...]:
+    """What an earlier process has done of a unit, without failures."""
+    earlier = store.result(night, number)
+    return () if earlier is None else tuple(one for one in earlier.outcomes if not one.run.has_failed)
+
+
+def _spec(night: Night, number: int, work: Work, job: FleetJob) -> JobSpec:
+    return JobSpec(
+        operation=work.operation,
+        table=night.decision.units[number].table,
+        run_id=f"{night.run_id}-{number}-{work.operation}",
+        options=dict(work.options),
+        engine=job.engine if work.operation in ("optimize", "purge") else "local",
+        memory_limit_bytes=job.memory_limit_bytes,
+        parallelism=job.parallelism,
+        allowed_roots=job.allowed_roots,
+        tags={"fleet": night.run_id},
+    )
 
 
 def _summary(unit: WorkUnit) -> str:
@@ -219,23 +283,37 @@ def _summary(unit: WorkUnit) -> str:
 
 
 class FleetNight:
-    """A whole night in this process.
+    """The steps of a night: :meth:`begin` surveys and decides, a :class:`FleetRunner` does the work, and :func:`account_for` keeps what came of
+    it. :meth:`run` does all of them in this process.
 
     :param state: path or URI of the directory in which the fleet keeps its memory.
     :param site: where the jobs run, with the options of the stores and the clock.
+    :param allowed_roots: lists of roots below which every table must lie, by who set them; a table elsewhere counts as one that cannot
+        be read.
+    :param owner: name of the run, the same for each of its processes, of which one is at work at a time; ``None``: the run is this
+        process.
     """
 
-    def __init__(self, written: WrittenPolicy, state: str, site: JobSite, progress: ProgressReporter) -> None:
+    def __init__(
+        self,
+        written: WrittenPolicy,
+        state: str,
+        site: JobSite,
+        progress: ProgressReporter,
+        allowed_roots: Mapping[str, Sequence[str]] | None = None,
+        owner: str | None = None,
+    ) -> None:
         self._written, self._site, self._progress = written, site, progress
-        self._store = FleetStore.open(state, site.storage_options)
-        self._memory_file = SurveyMemoryFile(f"{self._store.storage.uri}/{_MEMORY}", site.storage_options)
+        self._allowed_roots, self._owner = allowed_roots or {}, owner
+        self.store = FleetStore.open(state, site.storage_options)
+        self._memory_file = memory_file_of(self.store, site)
 
     def plan(self, approved: Collection[str] = ()) -> FleetReport:
         """Decide, and write nothing: neither to a table nor to the memory.
 
         :param approved: patterns of the tables whose deletions a person approves.
         """
-        night, _ = self._begin(approved)
+        night, _ = self._decided(approved)
         return report_of(night, is_planned=True)
 
     def run(self, approved: Collection[str], job: FleetJob, max_seconds: float | None = None) -> FleetReport:
@@ -244,44 +322,72 @@ class FleetNight:
         :param max_seconds: time after which no table is begun.
         :raises InvalidRequest: another run of the fleet is at work.
         """
-        runtime = self._site.runtime
-        lease = lease_of(self._store.storage, f"of {socket.gethostname()}", runtime)
+        with self._lease():
+            night = self._begin(approved)
+            try:
+                runner = FleetRunner(night, self.store, job, self._site, self._progress)
+                runner.run(last_moment(night.decision, max_seconds))
+            finally:
+                night = account_for(night, self.store, self._site, self._progress)
+            return report_of(night)
+
+    def begin(self, approved: Collection[str] = ()) -> Night:
+        """Survey, decide, and write the night to the store. Nothing is done to a table.
+
+        A night that was begun before and is not finished is accounted for: its run was killed.
+
+        :raises InvalidRequest: another run of the fleet is at work.
+        """
+        with self._lease():
+            return self._begin(approved)
+
+    def _lease(self) -> Lease:
+        owner = self._owner or f"of {socket.gethostname()}"
+        lease = lease_of(
+            self.store.storage, owner, self._site.runtime, takes_over_own=self._owner is not None
+        )
         if isinstance(lease, Held):
             raise InvalidRequest(
-                f"The fleet whose memory is {self._store.storage.uri} is being maintained. {lease.why}"
+                f"The fleet whose memory is {self.store.storage.uri} is being maintained. {lease.why}"
             )
-        with lease:
-            return self._run(approved, job, max_seconds)
+        return lease
 
-    def _run(self, approved: Collection[str], job: FleetJob, max_seconds: float | None) -> FleetReport:
-        self._finish_killed()
-        night, memory = self._begin(approved)
-        self._store.begin(night)
-        try:
-            runner = FleetRunner(night, self._store, job, self._site, self._progress)
-            runner.run(last_moment(night.decision, max_seconds))
-        finally:
-            night = self._store.finish(night, self._site.runtime.now_ms())
-            self._memory_file.write(memory.without({outcome.table for outcome in night.outcomes}))
-        return report_of(night)
-
-    def _finish_killed(self) -> None:
-        """Account for what a night has done whose run was killed."""
-        killed = self._store.unfinished_night()
+    def _begin(self, approved: Collection[str]) -> Night:
+        killed = self.store.unfinished_night()
         if killed is not None:
             self._progress.message(
                 f"the night {killed.run_id} was not finished; what it has done is accounted for"
             )
-            self._store.finish(killed, killed.started_ms)
+            account_for(killed, self.store, self._site, self._progress)
+        night, memory = self._decided(approved)
+        self.store.begin(night)
+        self._memory_file.write(memory)
+        return night
 
-    def _begin(self, approved: Collection[str]) -> tuple[Night, SurveyMemory]:
+    def _decided(self, approved: Collection[str]) -> tuple[Night, SurveyMemory]:
         site = self._site
-        history, memory = self._store.history(), self._memory_file.read(self._progress)
+        history, memory = self.store.history(), self._memory_file.read(self._progress)
         tables, memory = surveyed_tables(
-            self._written, memory, site.storage_options, site.runtime, self._progress
+            self._written, memory, site.storage_options, site.runtime, self._progress, self._allowed_roots
         )
-        night = begin_night(self._written, tables, history, approvals(tables, approved), site.runtime)
-        return night, memory
+        recorded = ApprovalFolder(self.store.storage).valid(site.runtime.now_ms())
+        all_approved = {**not_used_up(recorded, history), **approvals(tables, approved)}
+        return begin_night(self._written, tables, history, all_approved, site.runtime), memory
+
+
+def account_for(night: Night, store: FleetStore, site: JobSite, progress: ProgressReporter) -> Night:
+    """Make the results of a night part of it and of what is remembered; return it. A night that is finished stays as it is."""
+    if night.is_finished:
+        return night
+    whole = store.finish(night, site.runtime.now_ms())
+    memory_file = memory_file_of(store, site)
+    memory_file.write(memory_file.read(progress).without({outcome.table for outcome in whole.outcomes}))
+    return whole
+
+
+def memory_file_of(store: FleetStore, site: JobSite) -> SurveyMemoryFile:
+    """The memory of the surveys of a fleet."""
+    return SurveyMemoryFile(f"{store.storage.uri}/{_MEMORY}", site.storage_options)
 
 
 def last_moment(decision: Decision, max_seconds: float | None) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.support import ROOT
+from tests.support.runs.fleet_example import fleet_example
 from tests.support.runs.tail_runs import TailedTable, tailed_environment
 from tests.support.servers.smtp import MailServer, running_mail_server
 from tests.support.servers.spark_standalone import SparkCluster
@@ -56,6 +57,12 @@ def tailed_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TailedT
 
 
 @pytest.fixture(scope="session")
+def fleet_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory whose tables the DAG `keep_fleet_healthy` maintains; empty."""
+    return tmp_path_factory.mktemp("fleet") / "lake"
+
+
+@pytest.fixture(scope="session")
 def allowed_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the connection `sales` allows; empty."""
     return tmp_path_factory.mktemp("sales")
@@ -83,6 +90,7 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
     followed_table: Path,
     told_table: Path,
     allowed_root: Path,
+    fleet_lake: Path,
     broken_spark_submit: Path,
     watched_tables: dict[str, Path],
     tailed_tables: dict[str, TailedTable],
@@ -102,6 +110,7 @@ def airflow(  # noqa: PLR0913, PLR0917 - each is a fixture of its own
         _replace(dags / f"{name}.py", re.escape(_EXAMPLES_TABLE), str(table))
         _replace(dags / f"{name}.py", r"poll_interval=\d+", "poll_interval=1")
     _replace(dags / "optimize_in_cluster_mode.py", r"spark_conf=\{.*\}", f"spark_conf={SparkCluster.conf!r}")
+    (dags / "keep_fleet_healthy.py").write_text(fleet_example(fleet_lake, fleet_lake.parent / "state"))
     _replace(dags / "adhoc_maintenance.py", "s3://lake/sales", str(allowed_root))
     settings = {
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": new_database(),

@@ -63,7 +63,12 @@ class FleetStore:
 
         :param unit: number of the unit within the decision.
         """
-        self.storage.put(f"{_results_of(night)}/{unit:06d}.json.z", _packed(result))
+        self.storage.put(_result_key(night, unit), _packed(result))
+
+    def result(self, night: Night, unit: int) -> UnitResult | None:
+        """What came of a unit so far; ``None``: no process has written anything."""
+        key = _result_key(night, unit)
+        return None if self.storage.head(key) is None else self._read(key, UnitResult)
 
     def finish(self, night: Night, now_ms: int) -> Night:
         """Account for a night: its results so far become part of it, and of what is remembered. Nights of more than 90 days before
@@ -97,6 +102,17 @@ class FleetStore:
         newest = max((file.key for file in self.storage.list_from(_NIGHTS)), default=None)
         return None if newest is None else self._night(newest)
 
+    def night(self, run_id: str) -> Night:
+        """The night of a run.
+
+        :raises InvalidRequest: there is none.
+        """
+        ending = f"-{run_id}.json.z"
+        keys = [file.key for file in self.storage.list_from(_NIGHTS) if file.key.endswith(ending)]
+        if not keys:
+            raise InvalidRequest(f"{self.storage.uri} holds no night {run_id}. Was its file deleted?")
+        return self._night(keys[0])
+
     def _night(self, key: str) -> Night:
         night = self._read(key, Night)
         if night.night_version != NIGHT_VERSION:
@@ -128,6 +144,10 @@ def _key(night: Night) -> str:
 
 def _results_of(night: Night) -> str:
     return f"results/{night.run_id}"
+
+
+def _result_key(night: Night, unit: int) -> str:
+    return f"{_results_of(night)}/{unit:06d}.json.z"
 
 
 def history_at(address: str | None, storage_options: Mapping[str, Any]) -> FleetHistory:

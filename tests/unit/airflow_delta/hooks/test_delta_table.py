@@ -92,3 +92,20 @@ def test_what_the_test_button_shows_is_one_printable_line(
     ok, message = connect(monkeypatch, extra={"test_table": address}).test_connection()
     assert ok
     assert message.isprintable()
+
+
+def test_options_for_many_tables_have_the_catalogs_that_their_names_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    extra = {"hive_metastore": "thrift://metastore:9083", "key": "k", "secret": "s"}
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "delta", "extra": extra}))
+    hook = DeltaTableHook("lake")
+    assert hook.options_for(["s3://lake/**"]) == {"key": "k", "secret": "s"}
+    assert hook.options_for(["s3://lake/**", "hms://sales.*"])["hive_metastore"] == "thrift://metastore:9083"
+    assert DeltaTableHook().options_for(["s3://lake/**", "glue://sales.events"]) == {}
+
+
+def test_a_pattern_in_another_store_than_the_connections_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps({"conn_type": "aws"}))
+    with pytest.raises(AirflowFailException, match=r"gs://lake/\*\* is in another store"):
+        DeltaTableHook("lake").options_for(["s3://lake/**", "gs://lake/**"])

@@ -15,6 +15,8 @@ from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_delta import operators, sensors
+from airflow_delta.fleet import DeltaMaintenanceOperator
+from airflow_delta.fleet.arguments import PolicySource
 from airflow_delta.operators import DeltaCheckpointOperator, DeltaOptimizeOperator
 from airflow_delta.operators.arguments import CheckedArguments, Members
 from delta_maintenance.optimize.options import PlanDigest
@@ -22,10 +24,25 @@ from delta_maintenance.options import Option, Predicate, Queries
 from delta_maintenance.vacuum.options import PrintedPlan
 
 WHERE = "day = '{{ params.day }}'"
-KINDS: list[Any] = [getattr(package, name) for package in (operators, sensors) for name in package.__all__]
+KINDS: list[Any] = [
+    *(getattr(package, name) for package in (operators, sensors) for name in package.__all__),
+    DeltaMaintenanceOperator,
+]
 #: Arguments that are objects for Airflow, and no options.
 NOT_OPTIONS = {"deferrable", "launcher", "poke_interval"}
-RENDERERS = {Predicate: "sql", Queries: "sql", Members: "json", PlanDigest: "json", PrintedPlan: "json"}
+#: Arguments without which there is no task, besides the table.
+REQUIRED: dict[Any, dict[str, Any]] = {
+    **{kind: {"small_files": 1} for kind in KINDS if "tombstones" in kind.arguments},
+    DeltaMaintenanceOperator: {"policy": {}, "state": "/state"},
+}
+RENDERERS = {
+    Predicate: "sql",
+    Queries: "sql",
+    Members: "json",
+    PlanDigest: "json",
+    PrintedPlan: "json",
+    PolicySource: "json",
+}
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -111,7 +128,7 @@ def test_the_docstrings_have_a_line_for_each_argument(kind: type[CheckedArgument
 @each_kind
 def test_a_known_value_is_checked_when_the_dag_is_parsed(kind: Any) -> None:
     with pytest.raises(ValueError, match="table: 'relative' is a relative path"):
-        kind(task_id="t", table="relative", **({"small_files": 1} if "tombstones" in kind.arguments else {}))
+        kind(task_id="t", table="relative", **REQUIRED.get(kind, {}))
 
 
 def test_a_default_of_the_dag_reaches_the_arguments_of_every_level() -> None:

@@ -1,0 +1,110 @@
+"""The operator that does what is due for one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+from msgspec.structs import replace
+
+from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
+from airflow_delta.fleet.arguments import POLICY, STATE
+from airflow_delta.fleet.fleet_task import FleetTask, document_of
+from airflow_delta.links import TableLink, TablePageLink, leading_links
+from airflow_delta.monitoring.record import table_id
+from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, by_attribute
+from delta_log.printable import printable
+from delta_maintenance.options import MEMORY_LIMIT, PARALLELISM
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from delta_maintenance.fleet.account.report import FleetReport
+
+
+class DeltaMaintenanceOperator(FleetTask, BaseOperator):
+    """Does what is due for one Delta table by a policy: a fleet of one table, in one task.
+
+    What a fleet promises holds here, too: unless the policy says otherwise, the first three runs only report, and deletions need a
+    policy with ``trust: {deletions: auto}``, since nobody is asked. The XCom is the report of the run.
+
+    An operation that fails is tried again by a later run, when the policy's ``failures`` say so, and not by a retry of this one.
+
+    :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
+        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+    :param policy: path of the policy's file, absolute or beside the DAG file, or the policy's members as a dictionary; its ``tables``
+        do not count. (templated)
+    :param state: directory in which the memory is kept, below it a directory for each table. (templated)
+    :param delta_conn_id: connection with the credentials of the stores; default: the identity of the machine. (templated)
+    :param memory_limit: ceiling for the memory of a rewrite. (templated)
+    :param parallelism: threads of a rewrite at a time; default: what the machine has. (templated)
+    """
+
+    arguments = by_attribute(TABLE, POLICY, STATE, DELTA_CONN_ID, MEMORY_LIMIT, PARALLELISM)
+    template_fields = ("table", "policy", "state", "delta_conn_id", "memory_limit", "parallelism")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"policy": "json"}
+    ui_color = "#e3f4f7"
+    operator_extra_links = (TableLink(), TablePageLink())
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        policy: str | Mapping[str, Any],
+        state: str,
+        delta_conn_id: str | None = None,
+        memory_limit: int | str = "1GiB",
+        parallelism: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.table = table
+        self.policy = policy
+        self.state = state
+        self.delta_conn_id = delta_conn_id
+        self.memory_limit = memory_limit
+        self.parallelism = parallelism
+        self.check_known()
+        self.outlets = [*self.outlets, MAINTENANCE_ALIAS]
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        with leading_links(self):
+            with self.at_work():
+                report = self._maintained(context)
+            document = document_of(report)
+            if report.troubles:
+                context["ti"].xcom_push(key="return_value", value=document)
+                raise AirflowFailException(printable("; ".join(one.message for one in report.troubles)))
+            if report.done:
+                extra = {"table": self.table, "run_id": report.run_id, "figures": document["figures"]}
+                context["outlet_events"][MAINTENANCE_ALIAS].add(maintenance_asset(self.table), extra=extra)
+            return document
+
+    def _maintained(self, context: Context) -> FleetReport:
+        # Imported here, since they load pyarrow, and a DAG file imports this module.
+        from delta_maintenance.fleet.policy.document import Tables
+        from delta_maintenance.fleet.run import FleetJob, FleetNight
+        from delta_maintenance.fleet.text import render_report
+
+        written, hook, instance = self.written_policy(), self.hook, context["ti"]
+        only = replace(written.policy, tables=Tables(include=(self.table,)))
+        state = f"{self.value_of('state').rstrip('/')}/{table_id(self.table)}"
+        hook.require_allowed(state)
+        fleet = FleetNight(
+            replace(written, policy=only),
+            state,
+            self.site([self.table]),
+            self.progress(),
+            hook.allowed_roots,
+            owner=f"of {instance.dag_id}, {instance.run_id}",
+        )
+        job = FleetJob(
+            memory_limit_bytes=self.value_of("memory_limit"),
+            parallelism=self.value_of("parallelism"),
+            allowed_roots=hook.allowed_roots,
+        )
+        report = fleet.run((), job)
+        self.tell(render_report(report))
+        return report
