@@ -106,7 +106,7 @@ def test_a_struct_of_a_user_with_the_members_of_a_variant_is_a_struct(tmp_path: 
         rows = pa.array([{"value": b"v", "metadata": b"m"}, None], kind)
         pq.write_table(pa.table({"id": [number, number + 2], "s": rows}), tmp_path / f"{number}.parquet")
     names = [f"{number}.parquet" for number in range(2)]
-    members = [
+    members: list[dict[str, Any]] = [
         {"name": name, "type": "binary", "nullable": False, "metadata": {}} for name in ("value", "metadata")
     ]
     columns: dict[str, Any] = {"id": "long", "s": {"type": "struct", "fields": members}}
