@@ -17,7 +17,10 @@ from tests.support.tables.written_log import add
 from delta_log import Table
 from delta_log.errors import InvalidMetadata, MetadataChanged, UnsupportedFeature
 
-LIQUID = {"clusteringProvider": "liquid", "tags": {"ZCUBE_ID": "c", "ZCUBE_ZORDER_BY": '["id"]'}}
+LIQUID: dict[str, Any] = {
+    "clusteringProvider": "liquid",
+    "tags": {"ZCUBE_ID": "c", "ZCUBE_ZORDER_BY": '["id"]'},
+}
 
 
 def commit(table: Path, version: int, *actions: Mapping[str, Any]) -> None:

@@ -98,3 +98,19 @@ def test_every_other_operation_keeps_the_rows(table: Path) -> None:
     for path in (table / "_delta_log").glob("*.json"):
         path.unlink()
     assert rows(table) == left
+
+
+def test_a_struct_of_a_user_with_the_members_of_a_variant_is_a_struct(tmp_path: Path) -> None:
+    kind = pa.struct([pa.field(name, pa.binary(), False) for name in ("value", "metadata")])
+    for number in range(2):
+        rows = pa.array([{"value": b"v", "metadata": b"m"}, None], kind)
+        pq.write_table(pa.table({"id": [number, number + 2], "s": rows}), tmp_path / f"{number}.parquet")
+    names = [f"{number}.parquet" for number in range(2)]
+    members: list[dict[str, Any]] = [
+        {"name": name, "type": "binary", "nullable": False, "metadata": {}} for name in ("value", "metadata")
+    ]
+    columns: dict[str, Any] = {"id": "long", "s": {"type": "struct", "fields": members}}
+    write_log(tmp_path, [add(name, (tmp_path / name).stat().st_size) for name in names], columns=columns)
+    assert run(tmp_path, verify="full").status == "committed"
+    found = Table(str(tmp_path)).snapshot().to_arrow().sort_by("id")["s"].to_pylist()
+    assert found == [{"value": b"v", "metadata": b"m"}] * 2 + [None] * 2

@@ -26,6 +26,7 @@ from delta_log.table_config.schema import (
     StructField,
     StructType,
     arrow_field,
+    is_variant,
     to_arrow_type,
 )
 
@@ -127,7 +128,7 @@ class Conversion(Struct, frozen=True):
 def nulls(count: int, kind: pa.DataType) -> pa.Array:
     """Return nulls of a type. The parts of a variant are not null in them: Arrow would not write these."""
     everywhere = pa.repeat(pa.scalar(True), count)
-    if kind == VARIANT:
+    if is_variant(kind):
         return _variants([pa.nulls(count, pa.binary())] * len(VARIANT), everywhere)
     if not (pa.types.is_struct(kind) and holds_variant(kind)):
         return pa.nulls(count, kind)
@@ -138,7 +139,7 @@ def nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 def holds_variant(kind: pa.DataType) -> bool:
     """Tell whether a type is a variant, or has one within it."""
-    if kind == VARIANT:
+    if is_variant(kind):
         return True
     return any(holds_variant(kind.field(number).type) for number in range(kind.num_fields))
 

@@ -91,7 +91,7 @@ def _values(group: pa.StructArray, metadata: Sequence[bytes | None]) -> _Values:
 
 
 def _has(group: pa.StructArray, name: str) -> bool:
-    return group.type.get_field_index(name) >= 0
+    return bool(group.type.get_field_index(name) >= 0)
 
 
 def _member(group: pa.StructArray, name: str) -> pa.Array:
@@ -190,8 +190,8 @@ def _arrays(typed: pa.Array, metadata: Sequence[bytes | None]) -> _Values:
     offsets = typed.offsets.to_pylist()
     valid = _valid(typed)
     owners: list[bytes | None] = []
-    for row, there in enumerate(valid):
-        owners += [metadata[row]] * (offsets[row + 1] - offsets[row])
+    for row, names in enumerate(metadata):
+        owners += [names] * (offsets[row + 1] - offsets[row])
     start = offsets[0] if offsets else 0
     elements = _values(typed.values.slice(start, len(owners)), owners)
     found: _Values = []

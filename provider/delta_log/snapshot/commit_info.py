@@ -16,7 +16,7 @@ from delta_log.log.actions import decode_commit
 from delta_log.log.file_names import LogFile, commit_key
 from delta_log.log.log_segment import LogSegment, list_log
 from delta_log.storage.storage import Storage
-from delta_log.table_config.properties import flag
+from delta_log.table_config.properties import flag, readable
 
 #: Milliseconds since the epoch of the first and the last moment that has a date: the years 1 to 9999.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
@@ -35,7 +35,8 @@ def commit_timestamp_ms(
     commit_info: Mapping[str, Any] | None,
 ) -> int:
     """When the segment's version was committed, in ms since the epoch."""
-    if flag(properties, ICT_ENABLED):
+    # A property that is no boolean enables nothing, and the table can be read all the same. Commits refuse it.
+    if readable(lambda found: flag(found, ICT_ENABLED), properties):
         if commit_info is None:
             commit_info = read_commit_info(storage, segment.version)
         return in_commit_timestamp_ms(segment.version, commit_info)

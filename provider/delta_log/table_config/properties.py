@@ -129,7 +129,7 @@ def transaction_retention_ms(properties: Mapping[str, str]) -> int | None:
 
 
 def readable(read: Callable[[Mapping[str, str]], _Result], properties: Mapping[str, str]) -> _Result | None:
-    """Return what one of the functions above returns; ``None``: the property is not a duration."""
+    """Return what one of the functions above returns; ``None``: the property is of another kind."""
     try:
         return read(properties)
     except InvalidProperty:

@@ -113,7 +113,10 @@ DataType = Union[PrimitiveType, ArrayType, MapType, StructType]  # noqa: UP007 -
 _SCHEMAS = 32
 
 #: A variant without shredding, as data files hold it. Its parts are never null: the protocol and every reader demand that.
-VARIANT = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
+#: The mark tells it from a struct of a user with the same members.
+VARIANT = pa.struct(
+    [pa.field(name, pa.binary(), False, {"delta.type": "variant"}) for name in ("value", "metadata")]
+)
 _ARROW: dict[str, pa.DataType] = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -133,6 +136,11 @@ _ARROW: dict[str, pa.DataType] = {
     "void": pa.null(),
     "variant": VARIANT,
 }
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Tell whether an Arrow type of a table's schema is a variant."""
+    return bool(kind.equals(VARIANT, check_metadata=True))
 
 
 @lru_cache(_SCHEMAS)

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from delta_log.arrow.row_hash import RowHash
 from delta_log.stats.file_stats import StatsCollector
-from delta_log.table_config.schema import VARIANT
+from delta_log.table_config.schema import is_variant
 from delta_maintenance.errors import EncodingFailed
 from delta_maintenance.rewrite.encode.codec_choice import column_codecs
 from delta_maintenance.rewrite.encode.dictionary_choice import dictionary_columns, leaf_paths, num_distinct
@@ -266,7 +266,7 @@ def _nullable(field: pa.Field) -> pa.Field:
 
 
 def _nullable_type(kind: pa.DataType) -> pa.DataType:
-    if kind == VARIANT:
+    if is_variant(kind):
         return kind
     if pa.types.is_struct(kind):
         return pa.struct([_nullable(member) for member in kind])
