@@ -36,7 +36,9 @@ def test_a_task_of_every_operator_and_sensor_succeeds(airflow: LiveAirflow, tmp_
     assert airflow.xcom(_DAG_ID, run_id, "vacuum")["metrics"]["numDeletedFiles"] >= 6
     # The first logs that a user of a new Airflow reads.
     assert {
-        task["task_id"]: found for task in tasks if (found := _errors_in_log(airflow, run_id, task["task_id"]))
+        task["task_id"]: found
+        for task in tasks
+        if (found := _errors_in_log(airflow, run_id, task["task_id"]))
     } == {}
     after = Table(str(table)).snapshot()
     assert after.num_files == len({key.partition("/")[0] for key in keys(table)})

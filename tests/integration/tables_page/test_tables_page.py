@@ -233,16 +233,14 @@ def test_an_asset_has_a_tab_with_its_table(
 ) -> None:
     if not has_asset_tab(lakehouse):
         pytest.skip("Airflow 3.3 has no plugins on the page of an asset")
-    orders = lakehouse.tables["orders"]
-    with visit(asset_page(lakehouse, f"delta-maintenance:{orders}"), scheme=scheme) as page:
+    with visit(asset_page(lakehouse, f"file://{lakehouse.tables['orders']}"), scheme=scheme) as page:
         page.get_by_role("heading", name="Findings").wait_for()
         picture(page, f"asset-{scheme}", tmp_path)
-        page.get_by_role("link", name="vacuum", exact=True).click()
-        page.wait_for_url("**/assets/*/plugin/delta-tables-of-asset?table=**&run=**")
-    with visit(asset_page(lakehouse, f"file://{orders}"), scheme=scheme) as page:
-        page.get_by_role("heading", name="orders", exact=True).wait_for()
         page.get_by_role("link", name="All Delta tables").click()
         page.wait_for_url(f"**{PAGE}")
+    with visit(asset_page(lakehouse, f"delta-maintenance:{lakehouse.tables['events']}")) as page:
+        page.get_by_role("link", name="optimize", exact=True).click()
+        page.wait_for_url("**/assets/*/plugin/delta-tables-of-asset?table=**&run=**")
     with visit(asset_page(lakehouse, "x-versions://tests/sessions")) as page:
         page.get_by_text("Watched for the asset news of sessions").wait_for()
     with visit(asset_page(lakehouse, "x-reports://monthly")) as page:

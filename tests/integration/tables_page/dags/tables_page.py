@@ -45,7 +45,10 @@ with DAG("follow_sessions", schedule=[watched]):
     EmptyOperator(task_id="consume")
 
 # The asset of a table's data, and an asset of no table.
-with DAG("follow_orders", schedule=[Asset(f"file://{TABLES['vacuumed'][1]}"), Asset("x-reports://monthly")]):
+with DAG(
+    "follow_orders",
+    schedule=[Asset(name="orders", uri=f"file://{TABLES['vacuumed'][1]}"), Asset("x-reports://monthly")],
+):
     EmptyOperator(task_id="consume")
 
 # The setting maintenance_dag names it.

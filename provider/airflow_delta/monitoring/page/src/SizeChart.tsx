@@ -111,7 +111,7 @@ const Partitions = ({ health }: { readonly health: Health }) => {
 };
 
 export const WhereTheFilesAre = ({ health }: { readonly health: Health }) => (
-  <ChakraUI.SimpleGrid columnGap={6} columns={{ base: 1, xl: 2 }}>
+  <ChakraUI.SimpleGrid columnGap={6} minChildWidth="min(100%, 36rem)">
     <FileSizes health={health} />
     <Partitions health={health} />
   </ChakraUI.SimpleGrid>

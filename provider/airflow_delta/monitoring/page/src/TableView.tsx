@@ -138,7 +138,7 @@ const Figures = ({ health }: { readonly health: Health }) => {
   return (
     <Section title="Figures">
       <Terms names={figures.map(([name]) => name)} />
-      <SimpleGrid as="dl" columns={{ base: 2, lg: 4 }} gap={3}>
+      <SimpleGrid as="dl" gap={3} minChildWidth="min(45%, 18rem)">
         {figures.map(([name, value, note]) => (
           <Box borderRadius="md" borderWidth={1} key={name} p={3}>
             <Box aria-describedby={descriptionOf(name)} as="dt" color="fg.muted" fontSize="sm" title={explanationOf(name)}>
@@ -267,7 +267,7 @@ const Line = ({
 const Trend = ({ points }: { readonly points: Array<Point> }) =>
   points.length < 2 ? undefined : (
     <Section title="Over time">
-      <SimpleGrid columns={{ base: 1, md: 2, xl: 4 }} gap={3}>
+      <SimpleGrid gap={3} minChildWidth="min(100%, 18rem)">
         <Line format={count} points={points} title="Files" value={(point) => point.num_files} />
         <Line format={bytes} points={points} title="Size" value={(point) => point.size_bytes} />
         <Line format={count} points={points} title="Small files" value={(point) => point.small_files} />
@@ -363,6 +363,8 @@ const Runs = ({ id, runs }: { readonly id: string; readonly runs: Array<Run> }) 
 );
 
 /**
+ * Its grids go by the width of their place, not of the window: the tab of an asset is narrow in a wide window.
+ *
  * @param allTables address of the view of all tables; on the tab of an asset the table is the view without a query.
  */
 export const TableView = ({
@@ -445,7 +447,7 @@ export const TableView = ({
           {health.left_out.length === 0 ? undefined : (
             <Text fontSize="sm">{`The report was too long; left out: ${health.left_out.join(", ")}.`}</Text>
           )}
-          <SimpleGrid columnGap={6} columns={{ base: 1, xl: 2 }}>
+          <SimpleGrid columnGap={6} minChildWidth="min(100%, 36rem)">
             <Section title="Findings">
               {health.findings.length === 0 ? (
                 <Text fontSize="sm">Nothing exceeds its limit.</Text>
