@@ -1,19 +1,33 @@
-"""The wheel without extras: it serves where neither Airflow nor PySpark is installed."""
+"""The wheel: without extras it serves where neither Airflow nor PySpark is installed; with each extra pip finds libraries that work."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 from tests.support import ROOT
 from tests.support.environment.prerequisites import absent
+from tests.support.tables.small_tables import write_days
+
+if str(ROOT / ".dev") not in sys.path:
+    sys.path.insert(0, str(ROOT / ".dev"))
+
+from pythons import find_python
+
+EXTRAS = sorted(
+    set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    - {"dev", "docs"}
+)
 
 
 def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
@@ -122,7 +136,7 @@ def test_the_command_line_inspects_a_table(python: Path, table: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("python_version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("python_version", ["3.11", "3.12", "3.13", "3.14"])
 def test_the_documented_installation_beside_a_given_airflow_resolves(
     wheel: Path, tmp_path: Path, python_version: str
 ) -> None:
@@ -135,3 +149,52 @@ def test_the_documented_installation_beside_a_given_airflow_resolves(
         *(tmp_path / "requirements.in", "--output-file", tmp_path / "requirements.txt"),
     )
     assert airflow in (tmp_path / "requirements.txt").read_text().splitlines()
+
+
+@pytest.fixture(scope="module", params=["3.11", "3.14"])
+def base_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    scratch = tmp_path_factory.mktemp("python")
+    found = find_python(request.param, scratch)
+    yield found or absent(f"Python {request.param}", "to install the wheel there")
+    shutil.rmtree(scratch)
+
+
+@pytest.fixture
+def fresh_python(base_python: Path, tmp_path: Path) -> Iterator[Path]:
+    """The interpreter of a new environment with pip, which is removed after the test: with Airflow it has a gigabyte."""
+    environment = tmp_path / "venv"
+    done = run(base_python, "-m", "venv", environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield environment / "bin" / "python"
+    shutil.rmtree(environment)
+
+
+def succeeds(*command: str | Path) -> str:
+    done = run(*command, cwd="/")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extras", ["", *EXTRAS, ",".join(EXTRAS)])
+def test_what_pip_installs_with_extras_compacts_a_table(
+    wheel: Path, fresh_python: Path, tmp_path: Path, extras: str
+) -> None:
+    requirement = f"airflow-provider-delta[{extras}] @ {wheel.as_uri()}"
+    done = run(fresh_python, "-m", "pip", "install", "--quiet", "--no-cache-dir", requirement)
+    if "Failed to establish a new connection" in done.stderr:
+        absent("a package index", "to install the wheel with its extras")
+    assert done.returncode == 0, done.stdout + done.stderr
+    succeeds(fresh_python, "-m", "pip", "check")
+    listed = json.loads(succeeds(fresh_python, "-m", "pip", "list", "--format", "json"))
+    versions = {package["name"]: package["version"] for package in listed}
+    has_spark = "spark" in extras.split(",")
+    if has_spark:
+        assert versions["pyspark"] == versions["pyspark-client"]
+    program = fresh_python.with_name("delta-maintenance")
+    succeeds(program, "doctor", *(["--spark"] if has_spark else []))
+    for engine in ["local", *(["spark"] if has_spark else [])]:
+        table = tmp_path / engine
+        write_days(table)
+        report = json.loads(succeeds(program, "optimize", table, "--engine", engine, "--json"))
+        assert (report["status"], report["metrics"]["numRemovedFiles"]) == ("committed", 6)
