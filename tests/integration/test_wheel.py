@@ -181,6 +181,7 @@ def test_what_pip_installs_with_extras_compacts_a_table(
     wheel: Path, fresh_python: Path, tmp_path: Path, extras: str
 ) -> None:
     requirement = f"airflow-provider-delta[{extras}] @ {wheel.as_uri()}"
+    # pip would keep each PySpark that it builds: half a gigabyte.
     done = run(fresh_python, "-m", "pip", "install", "--quiet", "--no-cache-dir", requirement)
     if "Failed to establish a new connection" in done.stderr:
         absent("a package index", "to install the wheel with its extras")
