@@ -157,7 +157,8 @@ def main(arguments: Sequence[str]) -> int:
     for lane in LANES:
         if not given.lanes or lane.name in given.lanes:
             rows += _run(lane, given.quick)
-    _print_versions([row for row in rows if row.versions])
+    if installed := [row for row in rows if row.versions]:
+        _print_versions(installed)
     _print_steps(rows)
     results = Counter(row.result.partition(":")[0] for row in rows)
     print(f"\n{results['passed']} passed, {results['failed']} failed, {results['skipped']} skipped")

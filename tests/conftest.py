@@ -64,6 +64,7 @@ _FIRST = tuple(
     for name in (
         "airflow_matrix/",
         "airflow_live/",
+        "test_wheel.py",
         "test_mixed_writers.py",
         "tables_page/",
         "test_optimize_corpus.py",
