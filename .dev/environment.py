@@ -167,18 +167,20 @@ def _locked_uv() -> str | None:
 
 
 def _uv_environment() -> dict[str, str]:
-    """uv does not read pip's settings: what the machine says there of its index holds for uv as well."""
     defaults = {
         "UV_SYSTEM_CERTS": "true",
         "UV_BUILD_CONSTRAINT": LOCK.name,
         "UV_COMPILE_BYTECODE": "true",
     }
+    return defaults | uv_index() | dict(os.environ)
+
+
+def uv_index() -> dict[str, str]:
+    """uv does not read pip's settings: what the machine says there of its index holds for uv as well."""
     index = os.environ.get("PIP_INDEX_URL") or _output(
         [str(PYTHON), "-m", "pip", "config", "get", "global.index-url"]
     )
-    if index and "UV_INDEX_URL" not in os.environ:
-        defaults["UV_DEFAULT_INDEX"] = index
-    return defaults | dict(os.environ)
+    return {"UV_DEFAULT_INDEX": index} if index and "UV_INDEX_URL" not in os.environ else {}
 
 
 # --- Java

@@ -1,6 +1,6 @@
 """Runs the project with the oldest and with the newest libraries that it allows, and prints a table of what ran.
 
-    python .dev/version_lanes.py [LANE…]
+    python .dev/version_lanes.py [--quick] [LANE…]
 
 ======================  ======  ==========================================================================================
 lane                    Python  libraries
@@ -11,25 +11,33 @@ lane                    Python  libraries
 ``airflow-prerelease``  3.14    the newest releases, and the newest pre-release of Airflow; may fail
 ======================  ======  ==========================================================================================
 
-Versions are read from ``pyproject.toml``, none is named here. A lane whose Python is not on this machine, and cannot be had by uv, is
-shown as skipped. The exit code is 1 if a step of a lane failed that may not.
+Versions are read from ``pyproject.toml``, none is named here. A lane whose Python cannot be had (``pythons.py``) is shown as skipped. The
+exit code is 1 if a step of a lane failed that may not.
+
+``--quick`` leaves out tests of random input and the live Airflow.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import tomllib
+
+from environment import uv_index
+from pythons import find_python
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -46,6 +54,8 @@ _TOOLS = (
     "hypothesis",
     "psutil",
     "requests",
+    "aiohttp",
+    "cryptography",
     "packaging",
     "greenlet",
     "deltalake",
@@ -53,6 +63,8 @@ _TOOLS = (
     "duckdb",
 )
 _TOOLS_OF_AIRFLOW = (
+    "apache-airflow-providers-amazon",
+    "apache-airflow-providers-openlineage",
     "moto[glue]",
     "flask-cors",
     "jsonschema",
@@ -98,8 +110,12 @@ class Lane:
     def tools(self) -> tuple[str, ...]:
         return _TOOLS + _TOOLS_OF_AIRFLOW if self.has_airflow else _TOOLS
 
-    def unit_tests(self) -> list[str]:
-        return ["tests/unit"] if self.has_airflow else [f"tests/unit/{name}" for name in LOWER_PACKAGES]
+    def unit_tests(self, quick: bool) -> list[str]:
+        chosen = ["-m", "not hypothesis and not random_tables"] if quick else []
+        if self.has_airflow:
+            return [*chosen, "tests/unit"]
+        left_out = [f"--ignore-glob=*_{extra}*.py" for extra in sorted(_EXTRAS_OF_LATER_PYTHON)]
+        return [*chosen, *left_out, *(f"tests/unit/{name}" for name in LOWER_PACKAGES)]
 
 
 LANES = (
@@ -120,39 +136,47 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """One line of the table.
+
+    :param versions: after an installation: the version of each library that ``pyproject.toml`` names, and of Python
+    """
 
     lane: str
     step: str
     result: str
     seconds: float
+    versions: Mapping[str, str]
 
 
-def main(names: Sequence[str]) -> int:
-    unknown = set(names) - {lane.name for lane in LANES}
-    if unknown:
-        print(f"There is no lane {', '.join(sorted(unknown))}: {', '.join(lane.name for lane in LANES)}")
-        return 2
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="./dev test-versions")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("lanes", nargs="*", metavar="LANE", help=", ".join(lane.name for lane in LANES))
+    given = parser.parse_args(arguments)
+    if unknown := set(given.lanes) - {lane.name for lane in LANES}:
+        parser.error(f"there is no lane {', '.join(sorted(unknown))}")
     rows: list[Row] = []
     for lane in LANES:
-        if not names or lane.name in names:
-            rows += _run(lane)
-    _print_table(rows)
-    failed = sum(row.result.startswith("failed") and row.lane != "airflow-prerelease" for row in rows)
-    print(f"\n{sum(row.result == 'passed' for row in rows)} passed, {failed} failed")
-    return 1 if failed else 0
+        if not given.lanes or lane.name in given.lanes:
+            rows += _run(lane, given.quick)
+    if installed := [row for row in rows if row.versions]:
+        _print_versions(installed)
+    _print_steps(rows)
+    results = Counter(row.result.partition(":")[0] for row in rows)
+    print(f"\n{results['passed']} passed, {results['failed']} failed, {results['skipped']} skipped")
+    return 1 if results["failed"] else 0
 
 
-def _run(lane: Lane) -> Iterator[Row]:
+def _run(lane: Lane, quick: bool) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix=f"lane-{lane.name}-") as directory:
         here = Path(directory)
         steps: dict[str, Callable[[], str]] = {
             "install": lambda: _install(lane, here),
-            "unit tests": lambda: _pytest(here, "-n", "2", "-q", *lane.unit_tests()),
+            "unit tests": lambda: _pytest(here, "-n", "2", "-q", *lane.unit_tests(quick)),
             "OPTIMIZE, local": lambda: _optimize(here, "local"),
             "OPTIMIZE, Spark local[*]": lambda: _optimize(here, "spark"),
         }
-        if lane.has_airflow:
+        if lane.has_airflow and not quick:
             live = "tests/integration/airflow_live/test_airflow_operators.py"
             steps["Airflow, every operator"] = lambda: _pytest(here, "-q", live)
         if lane.prerelease:
@@ -170,44 +194,37 @@ def _run(lane: Lane) -> Iterator[Row]:
             except Failed as failed:
                 detail, result = str(failed), "failed (allowed)" if lane.prerelease else "failed"
             print("\n".join(detail.strip().splitlines()[-_SHOWN_LINES:]), flush=True)
-            yield Row(lane.name, step, result, time.monotonic() - started)
-            if step == "install" and result != "passed":
+            is_installed = step == "install" and result == "passed"
+            versions = _versions(lane, here) if is_installed else {}
+            yield Row(lane.name, step, result, time.monotonic() - started, versions)
+            if step == "install" and not is_installed:
                 return
 
 
 def _install(lane: Lane, here: Path) -> str:
-    """Make the environment of a lane. Return the versions of what ``pyproject.toml`` names."""
-    base = _find_python(lane.python)
+    """Make the environment of a lane."""
+    base = find_python(lane.python, here)
     if base is None:
-        raise Skipped(f"no Python {lane.python}: PATH has none, and uv cannot install it here")
-    _call("uv", "venv", "--quiet", "--python", base, here / "venv", cwd=here)
-    requirements = lane.requirements()
-    resolution = "lowest-direct" if lane.lowest else "highest"
+        raise Skipped(f"no Python {lane.python} on PATH, from pyenv, by uv or from Maven")
     # The directory is not that of the project, whose constraints are those of the lock.
-    install = ("uv", "pip", "install", "--quiet", "--python", _python(here))
-    _call(*install, "--resolution", resolution, *requirements, cwd=here)
-    installed = _call("uv", "pip", "freeze", "--python", _python(here), cwd=here, only_output=True)
+    uv = partial(_call, "uv", cwd=here, env=os.environ | uv_index(), only_output=True)
+    uv("venv", "--quiet", "--python", base, here / "venv")
+    install = ("pip", "install", "--quiet", "--python", _python(here))
+    uv(*install, "--resolution", "lowest-direct" if lane.lowest else "highest", *lane.requirements())
+    installed = uv("pip", "freeze", "--python", _python(here))
     (here / "installed.txt").write_text(installed)
-    _call(*install, "--constraints", here / "installed.txt", *lane.tools(), cwd=here)
+    uv(*install, "--constraints", here / "installed.txt", *lane.tools())
     if lane.has_airflow:
-        _call(*install, "--no-deps", "--editable", ROOT, cwd=here)
-    named = {re.split(r"[\[<>=!~; ]", one)[0].lower() for one in requirements}
-    return "  ".join(line for line in installed.splitlines() if line.partition("==")[0].lower() in named)
+        uv(*install, "--no-deps", "--editable", ROOT)
+    return installed
 
 
-def _find_python(version: str) -> str | None:
-    """Find an interpreter on PATH, among those of pyenv, or by uv."""
-    candidates = [shutil.which(f"python{version}")]
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    candidates += sorted(map(str, pyenv.glob(f"versions/{version}.*/bin/python{version}")), reverse=True)
-    for candidate in candidates:
-        if candidate and _runs(candidate, "-c", "import venv, ssl, sqlite3"):
-            return candidate
-    _runs("uv", "python", "install", version)
-    found = subprocess.run(
-        ["uv", "python", "find", "--managed-python", version], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or None
+def _versions(lane: Lane, here: Path) -> dict[str, str]:
+    named = [re.split(r"[\[<>=!~; ]", one)[0].lower() for one in lane.requirements()]
+    lines = (here / "installed.txt").read_text().splitlines()
+    installed = {name: version for name, _, version in (line.partition("==") for line in lines)}
+    python = _call(_python(here), "--version", only_output=True).removeprefix("Python").strip()
+    return {"Python": python} | {name: installed[name] for name in named}
 
 
 def _optimize(here: Path, engine: str) -> str:
@@ -251,11 +268,16 @@ def _call(
     return done.stdout if only_output else done.stdout + done.stderr
 
 
-def _runs(*command: str) -> bool:
-    return subprocess.run(list(command), capture_output=True, check=False).returncode == 0
+def _print_versions(lanes: Sequence[Row]) -> None:
+    """Print the installed versions, with a column for each lane."""
+    print(
+        f"\n| {datetime.now(UTC):%Y-%m-%d} | {' | '.join(row.lane for row in lanes)} |\n|---|{'---|' * len(lanes)}"
+    )
+    for name in dict.fromkeys(name for row in lanes for name in row.versions):
+        print(f"| {name} | {' | '.join(row.versions.get(name, '-') for row in lanes)} |")
 
 
-def _print_table(rows: Sequence[Row]) -> None:
+def _print_steps(rows: Sequence[Row]) -> None:
     print("\n| lane | step | result | seconds |\n|---|---|---|---|")
     for row in rows:
         print(f"| {row.lane} | {row.step} | {row.result} | {row.seconds:.0f} |")

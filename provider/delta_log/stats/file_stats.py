@@ -215,8 +215,9 @@ class StatsCollector(Struct):
                 gathered.count(rows.num_rows)
                 continue
             if pa.types.is_dictionary(values.type):
-                gathered.count(pc.count(values, mode="only_null").as_py())
-                values = _distinct(values)
+                chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+                gathered.count(sum(map(_null_count, chunks)))
+                values = _distinct(chunks, values.type.value_type)
             else:
                 gathered.count(values.null_count)
             if gathered.bounded:
@@ -332,12 +333,16 @@ def leaf_values(rows: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.Ar
     return values
 
 
-def _distinct(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+def _null_count(chunk: pa.DictionaryArray) -> int:
+    """Count rows without value: the index is null, or the index points to a null. ``pc.count`` of pyarrow 24 sees only the former."""
+    if not chunk.dictionary.null_count:
+        return int(chunk.null_count)
+    return int(pc.fill_null(chunk.dictionary.is_null().take(chunk.indices), fill_value=True).true_count)
+
+
+def _distinct(chunks: Sequence[pa.DictionaryArray], kind: pa.DataType) -> pa.ChunkedArray:
     """Return each value of a dictionary column at least once. The dictionary itself may hold values that no row has."""
-    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    return pa.chunked_array(
-        [chunk.dictionary.take(chunk.indices.unique()) for chunk in chunks], values.type.value_type
-    )
+    return pa.chunked_array([chunk.dictionary.take(chunk.indices.unique()) for chunk in chunks], kind)
 
 
 def _kind(data_type: DataType) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from delta_log.errors import CorruptLog, InvalidProperty
@@ -266,6 +266,7 @@ def test_strings_that_are_not_utf8_have_no_bounds() -> None:
     assert json.loads(collector.finish())["maxValues"] == {}
 
 
+@example([None])
 @given(st.lists(st.none() | text, max_size=8))
 def test_encoded_strings_have_the_statistics_of_plain_ones(values: list[str | None]) -> None:
     plain = pa.array(values, pa.string())
