@@ -57,15 +57,19 @@ def _schema_of(kind: type) -> dict[str, Any]:
 
 def _schema_of_policy() -> dict[str, Any]:
     """The schema of a policy's file, for editors. A policy is strict: it permits no further members."""
-    parts = msgspec.json.schema(document.Policy, schema_hook=lambda quantity: dict(quantity.schema))["$defs"]
+    parts = msgspec.json.schema(document.Policy, schema_hook=_schema_of_quantity)["$defs"]
     for name, part in parts.items():
         kind = getattr(document, name)
         described = described_members(kind)
         for field in msgspec.structs.fields(kind):
             if field.name in described:
                 part["properties"][field.encode_name]["description"] = described[field.name]
-        part["description"] = _plain(inspect.getdoc(kind).partition(":param ")[0])
+        part["description"] = _plain((inspect.getdoc(kind) or "").partition(":param ")[0])
     return {"$schema": _DIALECT, **parts.pop("Policy"), "$defs": parts}
+
+
+def _schema_of_quantity(kind: Any) -> dict[str, Any]:
+    return dict(kind.schema)
 
 
 def _plain(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -73,6 +74,12 @@ def _taken_released_and_taken(storage: MemoryStorage) -> list[Lease | Held]:
     return [lease_of(storage, "fourth", NOW)]
 
 
+def _extend(
+    found: list[Lease | Held], others: Callable[[MemoryStorage], list[Lease | Held]], storage: MemoryStorage
+) -> None:
+    found.extend(others(storage))
+
+
 @pytest.mark.parametrize("before", [lambda storage: None, _begun])
 @pytest.mark.parametrize("others", [_taken, _taken_released_and_taken])
 def test_at_most_one_run_has_a_table(
@@ -82,7 +89,7 @@ def test_at_most_one_run_has_a_table(
         storage = MemoryStorage()
         before(storage)
         found: list[Lease | Held] = []
-        mine = Interrupted(storage, at, lambda storage=storage, found=found: found.extend(others(storage)))
+        mine = Interrupted(storage, at, partial(_extend, found, others, storage))
         found.append(lease_of(mine, "mine", NOW))
         assert sum(isinstance(one, Lease) for one in found) <= 1
         if mine.has_ended:

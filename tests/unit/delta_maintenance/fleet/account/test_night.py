@@ -21,7 +21,7 @@ def figures(gib: int, files: int) -> TableFigures:
 
 
 @given(st.lists(st.tuples(st.integers(1, 10), st.integers(101, 10_000)), min_size=1, max_size=6))
-@examples(200)
+@examples(40)
 def test_no_work_that_fits_a_window_waits_for_ever(sizes: list[tuple[int, int]]) -> None:
     """Every table is unhealthy again each night, and each wants much of the budget."""
     written = trusted(budget={"read": "10GiB"}, within="30d")

@@ -49,7 +49,7 @@ def total(costs: list[Cost]) -> Cost:
 
 
 @given(fleets(), histories(), policies())
-@examples(2000)
+@examples(200)
 def test_no_resource_of_the_budget_is_exceeded(
     tables: Tables, history: FleetHistory, written: WrittenPolicy
 ) -> None:
@@ -64,7 +64,7 @@ def test_no_resource_of_the_budget_is_exceeded(
 
 
 @given(fleets(), histories(), policies(), APPROVALS)
-@examples(3000)
+@examples(300)
 def test_every_table_has_one_unit_or_a_reason(
     tables: Tables, history: FleetHistory, written: WrittenPolicy, approved: Mapping[str, tuple[str, ...]]
 ) -> None:
@@ -87,7 +87,7 @@ def test_every_table_has_one_unit_or_a_reason(
 
 
 @given(fleets(), histories(), policies(), APPROVALS)
-@examples(3000)
+@examples(300)
 def test_nothing_is_deleted_that_was_not_announced_measured_and_approved(
     tables: Tables, history: FleetHistory, written: WrittenPolicy, approved: Mapping[str, tuple[str, ...]]
 ) -> None:
@@ -110,7 +110,7 @@ def test_nothing_is_deleted_that_was_not_announced_measured_and_approved(
 
 
 @given(fleets(), histories(), policies(), st.randoms())
-@examples(1000)
+@examples(100)
 def test_the_order_of_the_tables_does_not_matter(
     tables: Tables, history: FleetHistory, written: WrittenPolicy, chance: random.Random
 ) -> None:
@@ -127,7 +127,7 @@ def unlimited(decision: Decision, but: str) -> list[WorkUnit]:
 
 
 @given(fleets(), histories(), st.data())
-@examples(1000)
+@examples(100)
 def test_a_change_of_one_table_does_not_reorder_the_others(
     tables: Tables, history: FleetHistory, data: st.DataObject
 ) -> None:
@@ -141,7 +141,7 @@ def test_a_change_of_one_table_does_not_reorder_the_others(
 
 
 @given(fleets(), histories(), policies())
-@examples(1000)
+@examples(100)
 def test_no_rewrite_takes_more_than_half_of_a_resource_if_it_has_parts(
     tables: Tables, history: FleetHistory, written: WrittenPolicy
 ) -> None:
@@ -155,7 +155,7 @@ def test_no_rewrite_takes_more_than_half_of_a_resource_if_it_has_parts(
 
 
 @given(fleets(), policies(), st.integers(MONDAY_EVENING_MS, MONDAY_EVENING_MS + 400 * 86_400_000))
-@examples(500)
+@examples(50)
 def test_it_can_be_decided_at_any_moment(tables: Tables, written: WrittenPolicy, now_ms: int) -> None:
     decision = decided(written, tables, now_ms)
     assert decision.window[0] < decision.window[1]
