@@ -24,6 +24,7 @@ from delta_log.table_config.features import FEATURES, Operation
 _OF_ROWS = "Rules for rows that writers check. Maintenance changes no row."
 _WIDER = "Old files hold narrower types. OPTIMIZE widens the values of the files that it rewrites."
 _BOOKKEEPING = "Bookkeeping of the protocol, which costs maintenance nothing."
+_VARIANTS = "Semi-structured values. OPTIMIZE keeps them, and writes them as one value each, not in columns of their own."
 #: What each table feature means for maintenance. Why an operation refuses a feature: :mod:`delta_log.table_config.features`.
 NOTES = {
     "appendOnly": "Rows are only added. OPTIMIZE and VACUUM work as usual.",
@@ -37,6 +38,12 @@ NOTES = {
     "deletionVectors": "Deleted rows stay in their files until OPTIMIZE or a purge rewrites these. Watch the share of deleted rows.",
     "domainMetadata": _BOOKKEEPING,
     "v2Checkpoint": "Checkpoints may be in parts, of which a new one can use some again.",
+    "variantType": _VARIANTS,
+    "variantType-preview": _VARIANTS,
+    "variantShredding": _VARIANTS,
+    "variantShredding-preview": _VARIANTS,
+    "timestampNanos": "Timestamps of nanoseconds. It changes nothing for maintenance.",
+    "materializePartitionColumns": "Files hold the partition columns, too, and OPTIMIZE writes them.",
     "timestampNtz": "Timestamps without a time zone. It changes nothing for maintenance.",
     "vacuumProtocolCheck": "VACUUM looks at the protocol of the newest version before it deletes, as this one always does.",
     "typeWidening": _WIDER,

@@ -74,7 +74,7 @@ def _render_timestamps(values: pa.Array, *, round_up: bool) -> pa.Array:
     milliseconds = pc.add(milliseconds, pc.multiply(off.cast(pa.int64()), 1 if round_up else -1))
     moments = _where(_representable(milliseconds), milliseconds).cast(pa.timestamp("ms")).cast(pa.string())
     text = pc.replace_substring(moments, " ", "T")
-    zoneless = values.type.tz is None and values.type.unit != "ms"
+    zoneless = values.type.tz is None and values.type.unit == "us"
     return _quoted(text if zoneless else pc.binary_join_element_wise(text, "Z", ""))
 
 
