@@ -7,4 +7,6 @@ A night of a fleet runs through these modules, in this order:
 3. :mod:`~delta_maintenance.fleet.survey` reads the facts of all of them, and of most only that nothing is new.
 4. :mod:`~delta_maintenance.fleet.decision` decides from facts, policy, history and time what is done, in which order, and for everything
    else why not. It is pure.
+5. :mod:`~delta_maintenance.fleet.run` does the work, each table under a lease (:mod:`~delta_maintenance.fleet.lease`).
+6. :mod:`~delta_maintenance.fleet.account` keeps the night, what is remembered of it, and its report.
 """

@@ -91,7 +91,7 @@ class Postponed(Struct, frozen=True):
     :param operations: names of the operations concerned; empty: nothing is due.
     :param why: reason, for people, with a number where there is one.
     :param next_ms: the earliest moment at which this may change; ``None``: it depends on something else than time.
-    :param nearest: of a healthy table, the finding that is nearest to its limit, and ``nearest_share`` how near: 1 is the limit.
+    :param nearest: code of the finding that is nearest to its limit, where nothing exceeds one; ``nearest_share`` is its part of the limit.
     """
 
     table: str

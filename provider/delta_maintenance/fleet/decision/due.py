@@ -130,7 +130,7 @@ def _longer_retention(table: SurveyedTable, settings: Settings) -> dict[str, Any
 
 
 def nearest_finding(facts: HealthFacts, settings: Settings) -> tuple[str, float] | None:
-    """Of a healthy table, the finding whose number is nearest to its limit, as a part of the limit."""
+    """The finding whose number is nearest to its limit, and its part of the limit; ``None``: every number is 0."""
     plan, worst, tail = facts.files.optimize, facts.files.worst, facts.checkpoint.tail
     reclaimable = settings.reclaimable * facts.files.size_bytes
     shares = {
