@@ -82,7 +82,7 @@ _HISTORY = (
     "INSERT INTO {t} VALUES (1, 'a', 1), (2, 'a', 2), (3, 'b', 3), (4, NULL, 4)",
     "UPDATE {t} SET amount = amount + 10 WHERE id = 2",
     "DELETE FROM {t} WHERE id = 3",
-    "MERGE INTO {t} USING (VALUES (1L, 'a', 7), (9L, 'c', 9)) AS s (id, day, amount) ON {t}.id = s.id "  # noqa: ISC004
+    "MERGE INTO {t} USING (SELECT * FROM VALUES (1L, 'a', 7), (9L, 'c', 9) AS v (id, day, amount)) AS s ON {t}.id = s.id "  # noqa: ISC004
     "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
     "OPTIMIZE {t}",
     "DELETE FROM {t} WHERE id IN (1, 9)",

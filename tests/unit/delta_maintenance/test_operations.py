@@ -11,7 +11,7 @@ def test_every_operation_can_be_run_and_its_report_be_shown() -> None:
         set(OPERATIONS)
         == set(RUN)
         == set(RENDERERS)
-        == (set(COMMANDS) - {"inspect", "history", "doctor", *READINGS})
+        == (set(COMMANDS) - {"inspect", "history", "changes", "doctor", *READINGS})
     )
 
 
