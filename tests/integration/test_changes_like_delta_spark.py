@@ -21,8 +21,13 @@ pytestmark = pytest.mark.slow
 
 #: Ranges of long histories are taken from their first versions.
 _VERSIONS = 12
-#: Tables with an inline deletion vector that is no Z85. delta-spark takes what its number overflows to.
-_NOT_Z85 = {"krs-cdf-table-with-dv"}
+#: Tables of which the two show different rows, and why.
+_DIFFERENT = {
+    "krs-cdf-table-with-dv": "an inline deletion vector is no Z85; delta-spark takes what its number overflows to",
+    "spark-delta-0.1.0": "delta-spark reads versions without partitions by the later partitioning, and shows null for its column",
+    "kernel-spark-shredded-variant-preview-delta": "shredded variants are refused",
+    "spark-variant-stats-with-struct-no-checkpoint": "shredded variants are refused",
+}
 
 
 def _ranges(count: int) -> Iterator[tuple[int, int]]:
@@ -65,7 +70,7 @@ def _compare(session: SparkSession, corpus: Corpus, table: Path, versions: int) 
 @pytest.mark.parametrize(
     "entry",
     corpus_cases(
-        lambda entry: entry["readable"] and entry["data"] == "full" and entry["name"] not in _NOT_Z85
+        lambda entry: entry["readable"] and entry["data"] == "full" and entry["name"] not in _DIFFERENT
     ),
 )
 def test_changes_of_every_range_of_a_corpus_table_are_delta_sparks(
@@ -136,6 +141,5 @@ def test_changes_of_every_range_of_a_table_of_delta_spark_are_delta_sparks(
     assert enable_change_feed(table)
     versions = Table(str(table)).snapshot().version + 1
     compared = _compare(delta_spark_session, corpus, table, versions)
-    assert compared >= versions
-    # delta-spark refuses most ranges across a wider type or a new name.
-    assert compared == len(list(_ranges(versions))) or name in ("wider type", "renamed column")
+    # delta-spark refuses most ranges before a wider type or a new name.
+    assert compared == len(list(_ranges(versions))) or (compared and name in ("wider type", "renamed column"))

@@ -26,6 +26,9 @@ from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.job import JobSite, run_job, run_on
 from delta_maintenance.progress import SilentProgress
 
+#: Tables with an earlier version whose inline deletion vector is no Z85, so that we do not read its rows.
+_NOT_Z85 = {"krs-cdf-table-with-dv"}
+
 
 def restore(table: Path, *, run_id: str = "restoring", dry_run: bool = False, **options: Any) -> JobReport:
     spec = JobSpec("restore", str(table), run_id, options, dry_run=dry_run)
@@ -99,11 +102,16 @@ def test_each_version_of_a_corpus_table_comes_back_or_is_refused_without_a_trace
             continue
         restored, target = _state(table.snapshot()), _state(table.snapshot(version))
         for state in (restored, target):
-            # A table that tracks rows gives row ids to files that had none.
+            # A file that was never removed keeps what is said of it now: row ids, and statistics and tags as a checkpoint spells them.
             for file in state["files"]:
-                file.pop("base_row_id")
+                for name in ("base_row_id", "stats", "tags"):
+                    file.pop(name)
             state["properties"].pop("delta.columnMapping.maxColumnId", None)
         assert restored == target
+        if entry["name"] in _NOT_Z85:
+            continue
+        rows = [snapshot.to_arrow() for snapshot in (table.snapshot(), table.snapshot(version))]
+        assert corpus.digest(rows[0]) == corpus.digest(rows[1])
 
 
 def test_rows_that_a_vector_hid_come_back(tmp_path: Path) -> None:
