@@ -186,6 +186,14 @@ class LiveAirflow:
                 raise LiveAirflowError(f"DAG {dag_id} did not appear.\n{detail}")
             time.sleep(0.5)
 
+    def add_pool(self, name: str, slots: int) -> None:
+        """Make a pool, unless there is one of this name, which is left as it is."""
+        try:
+            self.call("POST", "/api/v2/pools", {"name": name, "slots": slots})
+        except LiveAirflowError as error:
+            if error.status != _CONFLICT:
+                raise
+
     def trigger(self, dag_id: str, **body: Any) -> str:
         """Start a run, with a null logical date unless `body` says another; its run id. A DAG that is not read yet is waited for."""
         self.wait_for_dag(dag_id)

@@ -7,6 +7,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     │   ├── PlanChanged           the plan is no longer the approved one
     │   └── SparkMisconfigured    Spark cannot start, or cannot do the work, as it is configured
     ├── VacuumRefused             a deletion might lose data
+    ├── RestoreRefused            files of the version to restore are gone
     ├── QuarantineRefused         the log does not vouch for a quarantine
     ├── LogCleanupRefused         the table forbids the cleanup
     └── ClusterIncomplete         a machine of the cluster lacks a library
@@ -27,7 +28,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     ├── OperationLost             a Spark Connect server has forgotten a rewrite
     ├── ConcurrentCleanup         another process changed the log while it was being cleaned
     ├── VacuumIncomplete          a vacuum deleted some files and not others
-    ├── LiveFilesMissing          files of the latest version are missing after a vacuum
+    ├── LiveFilesMissing          files of the latest version are missing after a vacuum or a restore
     └── LogCleanupIncomplete      a log cleanup deleted some files and not others
 
 Two errors stand outside of this tree: :class:`~delta_maintenance.job_interface.ContractError`, which the standard library
@@ -116,6 +117,33 @@ class VacuumRefused(TableError):
     """Deleting might lose data; nothing was deleted."""
 
     at_fault = "the table"
+
+
+class RestoreRefused(TableError):
+    """A version is not restored, since files of it were deleted; nothing was written.
+
+    :ivar version: the version, and ``num_missing`` how many of its files are gone; ``missing`` names some.
+    :ivar newest_before: the newest version before it that can be restored, and ``oldest_after`` the oldest one after it; ``None``: there is
+        none.
+    """
+
+    at_fault = "a VACUUM that has run since"
+
+    def __init__(
+        self, version: int, missing: Sequence[str], newest_before: int | None, oldest_after: int | None
+    ) -> None:
+        whole = [f"version {found}" for found in (newest_before, oldest_after) if found is not None]
+        remedy = (
+            f"Restore {' or '.join(whole)}, the nearest with all files, or bring the files back"
+            if whole
+            else "No other version before the latest has all files. Bring the files back"
+        )
+        super().__init__(
+            f"Version {version} cannot be restored: {len(missing)} of its files are gone, for example {missing[0]!r}, which VACUUM "
+            f"deletes after delta.deletedFileRetentionDuration. {remedy} from a quarantine, from a version of the store's objects, or from a backup."
+        )
+        self.version, self.num_missing, self.missing = version, len(missing), tuple(missing[:_EXAMPLES])
+        self.newest_before, self.oldest_after = newest_before, oldest_after
 
 
 class QuarantineRefused(TableError):
@@ -482,7 +510,7 @@ class VacuumIncomplete(DeltaLogError):
 
 
 class LiveFilesMissing(DeltaLogError):
-    """Files of the latest version are missing after the vacuum.
+    """Files of the latest version are missing after a vacuum or a restore.
 
     :ivar num_missing: how many; ``missing`` names some.
     """
@@ -492,7 +520,7 @@ class LiveFilesMissing(DeltaLogError):
     def __init__(self, version: int, missing: Sequence[str]) -> None:
         super().__init__(
             f"{len(missing)} live files of version {version} are not in the store, for example {missing[0]!r}. None of "
-            "them was among those that this vacuum deleted. Restore them, or the version before."
+            "them was among those that this run deleted. Restore them, or the version before."
         )
         self.num_missing, self.missing = len(missing), tuple(missing[:_EXAMPLES])
 

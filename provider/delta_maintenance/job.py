@@ -76,6 +76,7 @@ RUN: dict[str, str] = {
     "purge": "delta_maintenance.optimize.run",
     "checkpoint": "delta_maintenance.log_upkeep.checkpoint",
     "vacuum": "delta_maintenance.vacuum.run",
+    "restore": "delta_maintenance.restore.run",
     "restore-quarantine": "delta_maintenance.vacuum.quarantine.restoration",
     "cleanup-log": "delta_maintenance.log_upkeep.log_cleanup",
     "compact-log": "delta_maintenance.log_upkeep.log_compaction",

@@ -9,12 +9,22 @@ from delta_maintenance.health.options import HEALTH
 from delta_maintenance.log_upkeep.options import CHECKPOINT, CLEANUP_LOG, COMPACT_LOG
 from delta_maintenance.optimize.options import OPTIMIZE, PURGE
 from delta_maintenance.options import Operation
+from delta_maintenance.restore.options import RESTORE
 from delta_maintenance.vacuum.options import RESTORE_QUARANTINE, VACUUM
 
 #: By name, in the order of ``--help``.
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation
-    for operation in (OPTIMIZE, PURGE, CHECKPOINT, VACUUM, RESTORE_QUARANTINE, CLEANUP_LOG, COMPACT_LOG)
+    for operation in (
+        OPTIMIZE,
+        PURGE,
+        CHECKPOINT,
+        VACUUM,
+        RESTORE,
+        RESTORE_QUARANTINE,
+        CLEANUP_LOG,
+        COMPACT_LOG,
+    )
 }
 
 #: Commands with options of their own that write nothing: they need no job, and their result is not a report.

@@ -55,6 +55,9 @@ from delta_maintenance.operations import OPERATIONS
 from delta_maintenance.options import plan_within
 from delta_maintenance.status_file import StatusFile
 
+#: Operations that are newer than what is recorded.
+NEWER_OPERATIONS = {"restore"}
+
 RELEASES = pytest.mark.parametrize("release", releases(), ids=lambda path: path.name)
 
 
@@ -82,7 +85,7 @@ def test_a_spec_is_read_and_asks_for_nothing_else(release: Path) -> None:
 @RELEASES
 def test_a_report_is_read_shown_and_counted(release: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = [JobReport.from_json(text) for text in lines(release / "reports.jsonl")]
-    assert {report.operation for report in found} == set(OPERATIONS)
+    assert {report.operation for report in found} == set(OPERATIONS) - NEWER_OPERATIONS
     for text, report in zip(lines(release / "reports.jsonl"), found, strict=True):
         assert json.loads(text).items() <= report.to_dict().items()
         jsonschema.validate(json.loads(text), published_schema("job-report"))

@@ -86,12 +86,15 @@ JOBS = [
     Job("vacuum", {**VACUUM, "purge_quarantine_hours": 0}, with_a_quarantine),
     Job("cleanup-log"),
     Job("compact-log"),
+    Job("restore", {"to_version": 4}),
     Job("restore-quarantine", {}, with_a_quarantine),
 ]
 WRITES = ("put", "put_if_absent", "open_write", "copy", "delete")
 OURS = {name for name, value in vars(errors).items() if isinstance(value, type)} | {
     "CheckpointMismatch",
+    "LiveFilesMissing",
     "LogCleanupIncomplete",
+    "RestoreRefused",
     "VacuumIncomplete",
     "VacuumRefused",
     "UnreadableCheckpoint",

@@ -27,6 +27,7 @@ class Operation(Enum):
     PURGE = "purge"
     CHECKPOINT = "checkpoint"
     VACUUM = "vacuum"
+    RESTORE = "restore"
 
 
 class Feature(Struct, frozen=True):
@@ -79,6 +80,7 @@ FEATURES: dict[str, Feature] = {
             "its timestamps go by a property of the preview, which our commits do not obey",
             *_REWRITES,
             Operation.VACUUM,
+            Operation.RESTORE,
         )
     ),
     "checkpointProtection": Feature(),
@@ -105,7 +107,9 @@ FEATURES: dict[str, Feature] = {
     "coordinatedCommits-preview": Feature(refused=_CATALOG),
     "redirectReaderWriter-preview": Feature(reader=True, refused=_no("the table lives elsewhere")),
     "redirectWriterOnly-preview": Feature(
-        refused=_no("the table lives elsewhere", *_REWRITES, Operation.CHECKPOINT, Operation.VACUUM)
+        refused=_no(
+            "the table lives elsewhere", *_REWRITES, Operation.CHECKPOINT, Operation.VACUUM, Operation.RESTORE
+        )
     ),
     "adaptiveMetadata": Feature(reader=True, refused=_ADAPTIVE),
     "adaptiveMetadata-preview": Feature(reader=True, refused=_ADAPTIVE),
@@ -201,3 +205,20 @@ def require(protocol: Protocol, operation: Operation, unused: Collection[str] = 
             reasons.append(f"{name}: {why}")
     if stops:
         raise UnsupportedFeature(tuple(stops), operation.value, "; ".join(reasons))
+
+
+def merged_protocol(one: Protocol, other: Protocol) -> Protocol:
+    """Return the lowest protocol with the versions and features of both; ``one`` itself where it has them all."""
+    reader_version = max(one.minReaderVersion, other.minReaderVersion)
+    writer_version = max(one.minWriterVersion, other.minWriterVersion)
+    has_versions = (reader_version, writer_version) == (one.minReaderVersion, one.minWriterVersion)
+    readers = {*reader_features(one), *reader_features(other)}
+    writers = {*writer_features(one), *writer_features(other)}
+    if has_versions and readers <= {*reader_features(one)} and writers <= {*writer_features(one)}:
+        return one
+    return Protocol(
+        reader_version,
+        writer_version,
+        sorted(readers) if reader_version >= 3 else None,
+        sorted(writers) if writer_version >= 7 else None,
+    )

@@ -97,10 +97,11 @@ class Change(Struct, frozen=True):
             table_uri,
             gate,
             sources,
-            writes_files=bool(self.groups) or self.metadata is not None,
+            writes_files=bool(self.groups) or self.metadata is not None or self.protocol is not None,
             whole_table=self.whole_table,
             domains=self.rests_on_domains,
             unused=unused,
+            sets_state=self.protocol is not None or self.metadata is not None,
         )
 
     @property

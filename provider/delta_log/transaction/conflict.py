@@ -18,7 +18,8 @@ action of the winner           commit that adds or removes files              co
                                :class:`ProtocolChanged`
 ``metaData``                   :class:`MetadataChanged`, unless all that      rebase
                                changed is harmless (:data:`HARMLESS_PROPERTIES`,
-                               the high-water marks of identity columns)
+                               the high-water marks of identity columns) and
+                               our commit sets neither metadata nor protocol
 ``remove`` of a source         :class:`ConcurrentDelete`, for the group of    —
                                files that it belongs to; the others go on
 ``add`` of a source, the same  rebase, with its row ids for our ``remove``;   —
@@ -183,6 +184,7 @@ class Basis(Struct, frozen=True):
     :param whole_table: ``True`` if it rests on all rows of the table.
     :param domains: metadata domains that it rests on.
     :param unused: features of which the table makes no use.
+    :param sets_state: ``True`` if it sets the protocol or the metadata, so that a winner's would be lost.
     """
 
     table_uri: str
@@ -192,6 +194,7 @@ class Basis(Struct, frozen=True):
     whole_table: bool = False
     domains: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()
+    sets_state: bool = False
 
 
 class Conflict(Struct, frozen=True):
@@ -233,7 +236,8 @@ def _protocol(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Confl
         table_features.require(theirs, basis.gate, basis.unused)
         before = {*reader_features(ours), *writer_features(ours)}
         now = {*reader_features(theirs), *writer_features(theirs)}
-        concerned = sorted((before - now) | (now - before - HARMLESS_FEATURES))
+        harmless = frozenset() if basis.sets_state else HARMLESS_FEATURES
+        concerned = sorted((before - now) | (now - before - harmless))
         if basis.writes_files and concerned:
             yield Conflict(
                 _lost(ProtocolChanged, winner, f"changed the table's features ({', '.join(concerned)})")
@@ -245,6 +249,8 @@ def _metadata(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Confl
         if action.metaData is None or not basis.writes_files:
             continue
         changed = _changes(head.metadata, action.metaData)
+        if basis.sets_state and action.metaData != head.metadata:
+            changed = changed or ["metadata"]
         if changed:
             yield Conflict(_lost(MetadataChanged, winner, f"changed the table's {', '.join(changed)}"))
 

@@ -314,6 +314,27 @@ def _purged_lines(metrics: Mapping[str, int]) -> list[str]:
     return lines
 
 
+def render_restore(report: Mapping[str, Any]) -> str:
+    """The report of a ``restore`` that did not fail."""
+    plan = report["plan"]
+    if report["status"] == "nothing_to_do":
+        return f"Nothing to do: version {report['read_version']} is what version {plan['version']} was."
+    began = (
+        "Would restore"
+        if report["status"] == "planned"
+        else f"Committed version {report['version']}, which restores"
+    )
+    changed = [what for what in ("Metadata", "Protocol", "Clustering") if plan[f"changes{what}"]]
+    lines = [
+        f"{began} version {plan['version']}{'' if report['status'] == 'planned' else _in_time(report)}",
+        f"  {plan['numRestoredFiles']:,} files are added again, {format_bytes(plan['restoredFilesSize'])}",
+        f"  {plan['numRemovedFiles']:,} files are removed, {format_bytes(plan['removedFilesSize'])}",
+        f"  the table has {plan['numOfFilesAfterRestore']:,} files then, {format_bytes(plan['tableSizeAfterRestore'])}",
+        *([f"  also restored: {', '.join(changed).lower()}"] if changed else []),
+    ]
+    return printable_lines(lines)
+
+
 def render_restoration(report: Mapping[str, Any]) -> str:
     """The report of a ``restore-quarantine`` that did not fail."""
     metrics, plan = report["metrics"], report["plan"]
@@ -347,6 +368,7 @@ RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "purge": render_rewrite,
     "checkpoint": render_checkpoint,
     "vacuum": render_vacuum,
+    "restore": render_restore,
     "restore-quarantine": render_restoration,
     "cleanup-log": render_log_cleanup,
     "compact-log": render_log_compaction,

@@ -13,12 +13,11 @@ from deltalake import DeltaTable
 from tests.support.tables.small_tables import with_unknown_feature, write_days
 
 from delta_log import Table
-from live_airflow import LiveAirflow, LiveAirflowError
+from live_airflow import LiveAirflow
 
 pytestmark = pytest.mark.airflow
 
 DAG_ID = "keep_fleet_healthy"
-CONFLICT = 409
 
 
 @pytest.fixture
@@ -28,11 +27,7 @@ def fleet(airflow: LiveAirflow, fleet_lake: Path) -> LiveAirflow:
         # The clock of a store is compared with ours, so a test cannot wait a week; the table's retention can be short.
         retention = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
         DeltaTable(str(fleet_lake / name)).alter.set_table_properties(retention)
-    try:
-        airflow.call("POST", "/api/v2/pools", {"name": "delta_maintenance", "slots": 2})
-    except LiveAirflowError as error:
-        if error.status != CONFLICT:
-            raise
+    airflow.add_pool("delta_maintenance", slots=2)
     return airflow
 
 

@@ -39,7 +39,7 @@ def test_a_table_that_fails_stops_no_other_and_all_share_one_asset(
     airflow: LiveAirflow, write_table: WriteTable, tmp_path: Path
 ) -> None:
     airflow.wait_for_dag(MANY)
-    airflow.call("POST", "/api/v2/pools", {"name": "delta_maintenance", "slots": 2})
+    airflow.add_pool("delta_maintenance", slots=2)
     sound = [str(write_table(name)) for name in ("events", "orders")]
     absent = str(tmp_path / "absent")
     run_id = airflow.trigger(MANY, conf={"tables": [sound[0], absent, sound[1]]})

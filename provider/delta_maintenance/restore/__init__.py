@@ -1,0 +1,1 @@
+"""RESTORE: makes a table what it was at an earlier version, as a new version."""

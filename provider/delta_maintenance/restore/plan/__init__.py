@@ -1,0 +1,1 @@
+"""What a RESTORE adds, removes and sets: pure functions."""
