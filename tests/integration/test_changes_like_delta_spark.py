@@ -1,14 +1,14 @@
-"""Changes by ours and by delta-spark: every range of versions of corpus tables, and of tables that delta-spark writes."""
+"""Changes by ours and by delta-spark: ranges of versions of corpus tables, and of tables that delta-spark writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
+from tests.support.repetition import version_ranges
 from tests.support.tables.change_feed import enable_change_feed
 
 from delta_log import Table
@@ -30,10 +30,6 @@ _DIFFERENT = {
 }
 
 
-def _ranges(count: int) -> Iterator[tuple[int, int]]:
-    return ((first, last) for first in range(count) for last in range(first, count))
-
-
 def _by_spark(session: SparkSession, table: Path, first: int, last: int) -> pa.Table | None:
     """Changes by delta-spark; ``None``: it refuses the range."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -49,9 +45,9 @@ def _by_spark(session: SparkSession, table: Path, first: int, last: int) -> pa.T
 
 
 def _compare(session: SparkSession, corpus: Corpus, table: Path, versions: int) -> int:
-    """Compare all ranges of the first versions; return how many delta-spark reads."""
+    """Compare ranges of the first versions; return how many delta-spark reads."""
     compared = 0
-    for first, last in _ranges(versions):
+    for first, last in version_ranges(versions):
         theirs = _by_spark(session, table, first, last)
         if theirs is None:
             continue
@@ -73,7 +69,7 @@ def _compare(session: SparkSession, corpus: Corpus, table: Path, versions: int) 
         lambda entry: entry["readable"] and entry["data"] == "full" and entry["name"] not in _DIFFERENT
     ),
 )
-def test_changes_of_every_range_of_a_corpus_table_are_delta_sparks(
+def test_changes_of_ranges_of_a_corpus_table_are_delta_sparks(
     entry: Entry, corpus: Corpus, tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
     table = corpus.copy_of(entry["name"], tmp_path)
@@ -122,7 +118,7 @@ _CASES: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("feed", [True, False], ids=["with change data files", "without change data files"])
 @pytest.mark.parametrize("name", _CASES)
-def test_changes_of_every_range_of_a_table_of_delta_spark_are_delta_sparks(
+def test_changes_of_ranges_of_a_table_of_delta_spark_are_delta_sparks(
     name: str, feed: bool, corpus: Corpus, tmp_path: Path, delta_spark_session: SparkSession
 ) -> None:
     properties, more = _CASES[name]
@@ -142,4 +138,4 @@ def test_changes_of_every_range_of_a_table_of_delta_spark_are_delta_sparks(
     versions = Table(str(table)).snapshot().version + 1
     compared = _compare(delta_spark_session, corpus, table, versions)
     # delta-spark refuses most ranges before a wider type or a new name.
-    assert compared == len(list(_ranges(versions))) or (compared and name in ("wider type", "renamed column"))
+    assert compared == len(version_ranges(versions)) or (compared and name in ("wider type", "renamed column"))

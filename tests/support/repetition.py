@@ -11,6 +11,14 @@ from hypothesis import settings
 _FACTOR = float(os.environ.get("REPETITIONS", "1"))
 
 
+def version_ranges(count: int) -> list[tuple[int, int]]:
+    """Return pairs of a first and a last version, of so many versions: each version by itself, all, and the later half;
+    every pair that there is if tests are repeated more often than by `./dev test slow`."""
+    if _FACTOR > 1:
+        return [(first, last) for first in range(count) for last in range(first, count)]
+    return sorted({*((version, version) for version in range(count)), (0, count - 1), (count // 2, count - 1)})
+
+
 def repeated(number: int) -> int:
     """Return how often a test is repeated in this run that `./dev test slow` repeats so many times."""
     return max(1, round(number * _FACTOR))
