@@ -4,7 +4,8 @@ Each ``add`` must meet these rules, by the protocol's sections "Per-file Statist
 
 1. it only rearranges rows (no data change, no deletion vector), and its size and number of rows are those of the file;
 2. the file has the schema's columns in their order, of the schema's types, under physical names; with column mapping
-   each struct member at every depth has its field id; behind them are the columns of row tracking, and nothing else;
+   each struct member at every depth has its field id; behind them are partition columns, if the protocol asks for them, and
+   the columns of row tracking, and nothing else;
 3. each leaf column that should have statistics has an exact ``nullCount``, and bounds wherever they can be written; no
    other column has any;
 4. bounds are values of the file, apart from rounding and truncation.
@@ -154,7 +155,12 @@ def _with_stats(leaves: list[Leaf], properties: Mapping[str, str]) -> list[Leaf]
 def _check_schema(there: pa.Schema, fields: list[dict[str, Any]], snapshot: Snapshot) -> None:
     tracked = snapshot.properties.get("delta.enableRowTracking") == "true"
     extra = [snapshot.properties[name] for name in _ROW_TRACKING] if tracked else []
-    assert there.names[len(fields) :] == extra
+    partition = (
+        snapshot.partition_columns
+        if "materializePartitionColumns" in (snapshot.protocol.writerFeatures or ())
+        else ()
+    )
+    assert there.names[len(fields) :] == [*partition, *extra]
     _check_members(list(there)[: len(fields)], fields)
 
 
