@@ -138,4 +138,6 @@ def test_changes_of_ranges_of_a_table_of_delta_spark_are_delta_sparks(
     versions = Table(str(table)).snapshot().version + 1
     compared = _compare(delta_spark_session, corpus, table, versions)
     # delta-spark refuses most ranges before a wider type or a new name.
-    assert compared == len(version_ranges(versions)) or (compared and name in ("wider type", "renamed column"))
+    assert compared == len(version_ranges(versions)) or (
+        compared and name in ("wider type", "renamed column")
+    )

@@ -16,7 +16,9 @@ def version_ranges(count: int) -> list[tuple[int, int]]:
     every pair that there is if tests are repeated more often than by `./dev test slow`."""
     if _FACTOR > 1:
         return [(first, last) for first in range(count) for last in range(first, count)]
-    return sorted({*((version, version) for version in range(count)), (0, count - 1), (count // 2, count - 1)})
+    return sorted(
+        {*((version, version) for version in range(count)), (0, count - 1), (count // 2, count - 1)}
+    )
 
 
 def repeated(number: int) -> int:

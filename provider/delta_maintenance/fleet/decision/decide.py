@@ -2,8 +2,9 @@
 
 1. Each table is looked at by itself: what is due (:mod:`~delta_maintenance.fleet.decision.due`), and what speaks against doing it now
    (:mod:`~delta_maintenance.fleet.decision.caution`). So a change of one table does not change what another one gets, but for the budget.
-2. Work is ordered by its value for the money. The priority of the table is a factor. So is waiting: it doubles the value with each window
-   in which the work found no room, or with each period of ``within`` if those are more. So no work that fits a window waits for ever.
+2. Work is ordered by its value for the money: what it saves, and that one more table is healthy. The priority of the table is a factor.
+   So is waiting: it doubles the value with every seven windows in which the work found no room, or with every seven periods of ``within``
+   if those are more. So no work that fits a window waits for ever.
 3. The budget is filled in this order (:mod:`~delta_maintenance.fleet.decision.budget`).
 """
 
@@ -36,6 +37,8 @@ from delta_maintenance.fleet.policy.settings import DEFAULT_JITTER, settings_of
 
 #: What value for the money counts at least and at most.
 _LEAST_RATIO, _GREATEST_RATIO = 1e-3, 1e6
+#: Windows, or periods of ``within``, with which waiting doubles the value of work.
+_WINDOWS_OF_A_DOUBLING = 7
 #: Delays end within the first of so many parts of a window.
 _WINDOW_PARTS = 4
 
@@ -176,7 +179,9 @@ def _unit_of(of: Situation, work: tuple[Work, ...], prices: Prices) -> WorkUnit:
         cost=cost,
         price=costs,
         value=value,
-        score=_value_for_money(value, costs) + of.settings.priority / 100 + _waited(of),
+        score=_value_for_money(value + prices.healthy_table, costs)
+        + of.settings.priority / 100
+        + _doublings(of),
         not_before_ms=_not_before(of),
         owner=of.settings.owner,
     )
@@ -188,11 +193,11 @@ def _value_for_money(value: float, costs: float) -> float:
     return math.log2(min(max(ratio, _LEAST_RATIO), _GREATEST_RATIO))
 
 
-def _waited(of: Situation) -> int:
-    """How often waiting has doubled the value of the work: with each window, or each period of ``within``, whichever are more."""
+def _doublings(of: Situation) -> float:
+    """How often waiting has doubled the value of the work. If it doubled faster, work that waits would be done by its age alone."""
     since_ms = of.history.waiting_since_ms
     late = 0 if since_ms is None else (of.now_ms - since_ms) // of.settings.within_ms
-    return max(of.history.missed_windows, late, 0)
+    return max(of.history.missed_windows, late, 0) / _WINDOWS_OF_A_DOUBLING
 
 
 def _not_before(of: Situation) -> int:

@@ -149,12 +149,15 @@ class Prices(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     :param gib_month: price of keeping one GiB for a month.
     :param vcpu_hour: price of one processor for an hour.
     :param requests_1000: price of a thousand requests.
+    :param healthy_table: worth of one table that becomes healthy. It orders the work: the more it is, the more tables become
+        healthy for a budget; with 0, money that queries and storage save counts alone.
     """
 
     gib_read: _NotNegative
     gib_month: _NotNegative
     vcpu_hour: _NotNegative
     requests_1000: _NotNegative
+    healthy_table: _NotNegative = 10.0
 
 
 class KnownBroken(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.support.fleet.nights import MONDAY_EVENING_MS, decided, trusted
+from tests.support.fleet.nights import MONDAY_EVENING_MS, decided, night_of, successes, trusted
 from tests.support.fleet.strategies import fleets, histories, policies, surveyed
+from tests.support.fleet.table_figures import TableFigures
 from tests.support.repetition import examples
 
+from delta_maintenance.fleet.account.night import next_history
 from delta_maintenance.fleet.decision.budget import spent_before
 from delta_maintenance.fleet.decision.document import Decision, WorkUnit
 from delta_maintenance.fleet.decision.due import DELETIONS, ORDER
@@ -17,6 +19,7 @@ from delta_maintenance.fleet.decision.forecast import STAND_IN_PRICES, price
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import Cost, FleetHistory
 from delta_maintenance.fleet.policy.reading import WrittenPolicy
+from delta_maintenance.units import DAY_MS
 
 Tables = list[SurveyedTable | UnreadTable]
 APPROVALS = st.dictionaries(
@@ -160,3 +163,29 @@ def test_it_can_be_decided_at_any_moment(tables: Tables, written: WrittenPolicy,
     decision = decided(written, tables, now_ms)
     assert decision.window[0] < decision.window[1]
     assert decision.window[1] > now_ms
+
+
+def small(num_bytes: int, files: int = 200) -> TableFigures:
+    return TableFigures(num_small=files, small_bytes=num_bytes)
+
+
+def test_a_budget_that_is_short_makes_as_many_tables_healthy_as_it_can() -> None:
+    written = trusted(budget={"read": "100GiB"})
+    figures = [small(90 << 30, files=4000), *(small(5 << 30) for _ in range(20))]
+    tables = [one.surveyed(f"s3://lake/{n}", MONDAY_EVENING_MS) for n, one in enumerate(figures)]
+    assert {unit.table for unit in decided(written, tables).units} == {f"s3://lake/{n}" for n in range(1, 21)}
+
+
+def test_expensive_work_waits_for_weeks_at_most_while_cheap_work_fills_every_window() -> None:
+    written, history = trusted(budget={"read": "100GiB"}), FleetHistory()
+    for night in range(60):
+        now_ms = MONDAY_EVENING_MS + night * DAY_MS
+        # The cheap tables are unhealthy again each evening.
+        figures = [small(45 << 30), *(small(5 << 30) for _ in range(20))]
+        tables = [one.surveyed(f"s3://lake/{n}", now_ms) for n, one in enumerate(figures)]
+        decision = decided(written, tables, now_ms, history)
+        if any(unit.table == "s3://lake/0" for unit in decision.units):
+            break
+        history = next_history(night_of(written, tables, history, decision, successes(decision)))
+    # Nine times the price is a little more than three doublings, of seven windows each.
+    assert 14 < night < 30
