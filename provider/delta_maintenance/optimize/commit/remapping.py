@@ -43,6 +43,7 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.properties import flag
 from delta_log.transaction.commit_body import FileGroup
 from delta_log.transaction.conflict import Head
+from delta_maintenance.optimize.commit.compaction_tags import without_compaction_tags
 from delta_maintenance.rewrite.manifest.row_map import (
     NewPlaces,
     NotRemappable,
@@ -218,12 +219,15 @@ def _check_file(key: str, read: Remove, now: Add | Remove) -> None:
 
 
 def _removal_of(now: Add | Remove, read: Remove) -> Remove:
-    """The removal of a live file, which may have another deletion vector than when it was read."""
+    """The removal of a live file, which may have another deletion vector than when it was read.
+
+    The tags of a compaction count rows by the vector of the removal. So a bin that was made anew has none.
+    """
     return msgspec.structs.replace(
         read,
         path=now.path,
         partitionValues=now.partitionValues,
-        tags=now.tags,
+        tags=without_compaction_tags(now.tags),
         deletionVector=now.deletionVector,
     )
 
