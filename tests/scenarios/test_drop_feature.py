@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted
 from tests.support.runs.vacuum_runs import contents, done, refusal
 from tests.support.tables.small_tables import write_days
@@ -19,10 +20,11 @@ from delta_log.errors import StorageError
 from delta_log.log.actions import Protocol, decode_commit
 from delta_log.log.file_names import commit_key
 from delta_log.runtime import Runtime
-from delta_log.table_config.features import without_feature
+from delta_log.table_config.features import supports, without_feature
 from delta_log.testing import FaultyStorage
 from delta_maintenance.cli.main import main
 from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.drop_feature.plan.drop_plan import DROPPABLE
 from delta_maintenance.job import JobSite, run_job, run_on
 from delta_maintenance.progress import SilentProgress
 
@@ -67,7 +69,9 @@ def _metadata(
     }
 
 
-def _with_feature(table: Path, *features: str, reader: bool = True, **properties: str) -> None:
+def _with_feature(
+    table: Path, *features: str, reader: bool = True, properties: dict[str, str] | None = None
+) -> None:
     names = list(features)
     protocol = {
         "minReaderVersion": 3 if reader else 1,
@@ -75,7 +79,7 @@ def _with_feature(table: Path, *features: str, reader: bool = True, **properties
         "writerFeatures": [*names, "appendOnly", "invariants"],
     }
     protocol |= {"readerFeatures": names} if reader else {}
-    _commit(table, {"protocol": protocol}, _metadata(table, properties))
+    _commit(table, {"protocol": protocol}, _metadata(table, properties or {}))
 
 
 def _vectors(table: Path) -> None:
@@ -85,13 +89,13 @@ def _vectors(table: Path) -> None:
 
 
 def _v2_checkpoint(table: Path) -> None:
-    _with_feature(table, "v2Checkpoint", **{"delta.checkpointPolicy": "v2"})
+    _with_feature(table, "v2Checkpoint", properties={"delta.checkpointPolicy": "v2"})
     spec = JobSpec("checkpoint", str(table), "run", {"policy": "v2"})
     done(run_job(spec, JobSite(), SilentProgress()))
 
 
 def _row_tracking(table: Path) -> None:
-    _with_feature(table, "domainMetadata", "rowTracking", reader=False, **{
+    _with_feature(table, "domainMetadata", "rowTracking",  reader=False, properties={
         "delta.enableRowTracking": "true",
         "delta.rowTracking.materializedRowIdColumnName": "_row_id_x",
         "delta.rowTracking.materializedRowCommitVersionColumnName": "_row_version_x",
@@ -136,7 +140,7 @@ def _type_widening(table: Path) -> None:
         if field["name"] == "id":
             field["metadata"] = {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}
 
-    _with_feature(table, "typeWidening", **{"delta.enableTypeWidening": "true"})
+    _with_feature(table, "typeWidening", properties={"delta.enableTypeWidening": "true"})
     _commit(table, _metadata(table, {}, widened))
 
 
@@ -209,6 +213,25 @@ def test_a_run_that_dies_anywhere_is_finished_by_the_next(feature: str, tmp_path
         if died.error is None:
             return
     raise AssertionError("the run never came to its end")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["readable"] and entry["data"] == "full"))
+def test_features_of_a_corpus_table_go_or_are_refused_without_a_trace(
+    entry: Entry, corpus: Corpus, tmp_path: Path
+) -> None:
+    original = corpus.copy_of(entry["name"], tmp_path / "original")
+    protocol, rows = Table(str(original)).snapshot().protocol, _rows(original)
+    for feature in (name for name in DROPPABLE if supports(protocol, name)):
+        table = corpus.copy_of(entry["name"], tmp_path / feature)
+        before, report = contents(table), drop(table, feature)
+        if report.error is not None:
+            assert report.error.type in ("FeatureKept", "UnsupportedFeature"), report.error
+            assert contents(table) == before
+            continue
+        assert _rows(table) == rows
+        if Table(str(table)).snapshot().protocol.minReaderVersion == 1:
+            assert DeltaTable(str(table)).to_pyarrow_table().num_rows == rows.total()
 
 
 def test_history_keeps_its_vectors_from_a_vacuum_that_knows_none(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.environment.corpus import Corpus, Entry, corpus_cases
 from tests.support.repetition import examples
 from tests.support.runs.maintenance_runs import enable_deletion_vectors, keys, mark_deleted
 from tests.support.runs.vacuum_runs import contents, done, refusal
@@ -201,6 +202,35 @@ def test_rows_of_any_table_are_those_of_a_filter(
             assert found == expected
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", corpus_cases(lambda entry: entry["readable"] and entry["data"] == "full"))
+def test_rows_of_a_corpus_table_are_those_of_a_filter(entry: Entry, corpus: Corpus, tmp_path: Path) -> None:
+    original = Table(str(corpus.copy_of(entry["name"], tmp_path / "original"))).snapshot()
+    kinds = ("date", "timestamp", "timestamp_ntz")
+    for column in (c.name for c in original.schema if getattr(c.type, "name", "") in kinds):
+        rows = original.to_arrow().to_pylist()
+        times = sorted(moment for row in rows if (moment := _moment(row[column])) is not None)
+        if not times or times[len(times) // 2] > datetime.now(_UTC):
+            continue
+        cutoff = times[len(times) // 2]
+        cutoff = cutoff.replace(microsecond=cutoff.microsecond // 1000 * 1000)
+        table = corpus.copy_of(entry["name"], tmp_path / column)
+        report = expire(table, column=column, before=cutoff.isoformat())
+        if report.error is not None:
+            assert report.error.type == "UnsupportedFeature", report.error
+            continue
+        kept = [row for row in rows if (moment := _moment(row[column])) is None or moment >= cutoff]
+        assert _rows(table) == Counter(map(str, kept))
+
+
+def _moment(value: date | datetime | None) -> datetime | None:
+    """The time of a value; the cutoffs of these tests are full days where the values are."""
+    if value is None:
+        return None
+    moment = value if isinstance(value, datetime) else datetime(value.year, value.month, value.day)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=_UTC)
+
+
 def _change_stats(commit: Path, stats: str) -> None:
     """Take a file's statistics away, or cut its bounds to milliseconds, as Spark does."""
     lines = [json.loads(line) for line in commit.read_text().splitlines()]
@@ -256,12 +286,20 @@ def test_a_file_that_another_writer_changes_is_left_to_it(events: Path, vectors:
     if vectors:
         enable_deletion_vectors(events)
     opened = Table(str(events))
-    pending = [lambda: (DeltaTable(str(events)).delete("id = 100"), _write(events, *_hours(-9)))]
-    if vectors:
-        changed = opened.snapshot().files().filter(
-            [json.loads(stats)["numRecords"] == 4 for stats in opened.snapshot().files(["stats"])["stats"].to_pylist()]
-        )["key"][0].as_py()  # fmt: skip
-        pending = [lambda: mark_deleted(events, {changed: [1]})]
+    (second,) = [
+        row["key"]
+        for row in opened.snapshot().files().to_pylist()
+        if json.loads(row["stats"])["numRecords"] == 4
+    ]
+
+    def change() -> None:
+        if vectors:
+            mark_deleted(events, {second: [1]})
+        else:
+            DeltaTable(str(events)).delete("id = 100")
+            _write(events, *_hours(-9))
+
+    pending = [change]
 
     def before(name: str, key: str) -> None:
         if name == "put_if_absent" and key.startswith("_delta_log") and pending:

@@ -156,10 +156,10 @@ _NEEDED_BY = {
 
 
 def _require_droppable(snapshot: Snapshot, feature: str, facts: Facts) -> None:
-    if feature not in _DROPPABLE:
+    if feature not in DROPPABLE:
         raise FeatureKept(
             feature,
-            f"this release cannot drop it, only {', '.join(_DROPPABLE)}",
+            f"this release cannot drop it, only {', '.join(DROPPABLE)}",
             "See whether another engine can",
         )
     needing = [name for name in _NEEDED_BY.get(feature, ()) if supports(snapshot.protocol, name)]
@@ -275,7 +275,8 @@ _STEPS: Mapping[str, tuple[Callable[[Snapshot], Step | None], ...]] = {
     **dict.fromkeys(_WIDENING, (_rewrite_widened,)),
     "rowTracking": (_without_row_ids,),
 }
-_DROPPABLE = (
+#: The features that can be dropped, where the table allows it.
+DROPPABLE = (
     "deletionVectors",
     "v2Checkpoint",
     "rowTracking",
