@@ -67,7 +67,10 @@ def _state(table: Path) -> dict[str, Any]:
     properties = dict(snapshot.properties)
     until = properties.pop("delta.requireCheckpointProtectionBeforeVersion", None)
     return {
-        "protocol": snapshot.protocol,
+        "versions": (snapshot.protocol.minReaderVersion, snapshot.protocol.minWriterVersion),
+        # delta-spark lists features in the order of its hashes.
+        "reader features": sorted(snapshot.protocol.readerFeatures or ()),
+        "writer features": sorted(snapshot.protocol.writerFeatures or ()),
         "properties": properties,
         "protected": until is None or int(until) == snapshot.version,
         "has_protection": until is not None,
