@@ -68,6 +68,8 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_delta.fleet.maintenance",
                     "airflow_delta.operators.checkpoint",
+                    "airflow_delta.operators.content.drop_feature",
+                    "airflow_delta.operators.content.expire",
                     "airflow_delta.operators.doctor",
                     "airflow_delta.operators.optimize",
                     "airflow_delta.operators.reorg_purge",

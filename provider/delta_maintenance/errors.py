@@ -8,6 +8,8 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     │   └── SparkMisconfigured    Spark cannot start, or cannot do the work, as it is configured
     ├── VacuumRefused             a deletion might lose data
     ├── RestoreRefused            files of the version to restore are gone
+    ├── FeatureKept               a table feature cannot be dropped
+    ├── ExpiryRefused             more rows have expired than was allowed
     ├── QuarantineRefused         the log does not vouch for a quarantine
     ├── LogCleanupRefused         the table forbids the cleanup
     └── ClusterIncomplete         a machine of the cluster lacks a library
@@ -144,6 +146,35 @@ class RestoreRefused(TableError):
         )
         self.version, self.num_missing, self.missing = version, len(missing), tuple(missing[:_EXAMPLES])
         self.newest_before, self.oldest_after = newest_before, oldest_after
+
+
+class FeatureKept(TableError):
+    """A table feature cannot be dropped, or not while the table is as it is; nothing was written.
+
+    :ivar feature: the feature, and ``why`` it stays.
+    """
+
+    at_fault = "the table or the request"
+
+    def __init__(self, feature: str, why: str, remedy: str) -> None:
+        super().__init__(f"The feature {feature} is not dropped: {why}. {remedy}.")
+        self.feature, self.why = feature, why
+
+
+class ExpiryRefused(TableError):
+    """More rows have expired than the options allow; nothing was written.
+
+    :ivar num_rows: how many rows have expired, and ``max_rows`` how many may.
+    """
+
+    at_fault = "the request, or another writer"
+
+    def __init__(self, num_rows: int, max_rows: int) -> None:
+        super().__init__(
+            f"{num_rows} rows have expired, and max_rows allows {max_rows}. Nothing was removed. Look at a dry run, and give a greater max_rows "
+            "if these rows may go."
+        )
+        self.num_rows, self.max_rows = num_rows, max_rows
 
 
 class QuarantineRefused(TableError):

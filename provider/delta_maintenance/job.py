@@ -77,6 +77,8 @@ RUN: dict[str, str] = {
     "checkpoint": "delta_maintenance.log_upkeep.checkpoint",
     "vacuum": "delta_maintenance.vacuum.run",
     "restore": "delta_maintenance.restore.run",
+    "drop-feature": "delta_maintenance.drop_feature.run",
+    "expire": "delta_maintenance.expire.run",
     "restore-quarantine": "delta_maintenance.vacuum.quarantine.restoration",
     "cleanup-log": "delta_maintenance.log_upkeep.log_cleanup",
     "compact-log": "delta_maintenance.log_upkeep.log_compaction",

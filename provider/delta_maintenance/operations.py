@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from delta_maintenance.drop_feature.options import DROP_FEATURE
+from delta_maintenance.expire.options import EXPIRE
 from delta_maintenance.health.options import HEALTH
 from delta_maintenance.log_upkeep.options import CHECKPOINT, CLEANUP_LOG, COMPACT_LOG
 from delta_maintenance.optimize.options import OPTIMIZE, PURGE
@@ -21,6 +23,8 @@ OPERATIONS: dict[str, Operation] = {
         CHECKPOINT,
         VACUUM,
         RESTORE,
+        EXPIRE,
+        DROP_FEATURE,
         RESTORE_QUARANTINE,
         CLEANUP_LOG,
         COMPACT_LOG,

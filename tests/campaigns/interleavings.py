@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _pairs() -> Iterator[Kinds]:
     yield from combinations_with_replacement(actors.ACTORS, 2)
     yield from ((kind, actors.REPLACE) for kind in actors.ACTORS)
-    for own in (actors.WAITING, actors.LAYOUT):
+    for own in (actors.WAITING, actors.LAYOUT, actors.REBASING):
         yield from ((own, kind) for kind in (*actors.ACTORS, own, actors.REPLACE))
 
 

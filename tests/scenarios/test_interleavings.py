@@ -71,6 +71,21 @@ def test_a_layout_survives_a_fault_at_every_call() -> None:
     assert {"die", "fail", "lost", "late"} <= found.faults.keys()
 
 
+@pytest.mark.parametrize(
+    "kind", [actors.WAITING, "batches", "remapping", "cluster", actors.LAYOUT, "delete", "update"]
+)
+def test_a_delete_that_loses_finds_its_row_by_the_tags_of_a_compaction_alone(kind: str) -> None:
+    search = Search((actors.REBASING, kind), actors.table())
+    found = search.sampled(0, 150, 0) if kind == "batches" else search.exhaustive(faults=0)
+    # Where rows move without a word, the delete gives way to them, and nothing else makes it do so.
+    assert (found.ends["ConcurrentDelete"] > 0) == (kind in ("cluster", actors.LAYOUT))
+
+
+def test_a_delete_follows_its_row_through_a_deletion_and_a_compaction() -> None:
+    kinds = (actors.REBASING, actors.WAITING, "delete")
+    assert Search(kinds, actors.table()).sampled(0, 200, 0).ends["done"] > 400
+
+
 def test_a_run_in_batches_goes_on_after_its_death_whatever_was_deleted_meanwhile() -> None:
     found = Search(("batches", "delete"), actors.table()).sampled(faults=2, runs=300, seed=1)
     assert found.faults["die"] > 50

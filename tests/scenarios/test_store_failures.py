@@ -87,6 +87,7 @@ JOBS = [
     Job("cleanup-log"),
     Job("compact-log"),
     Job("restore", {"to_version": 4}),
+    Job("drop-feature", {"feature": "v2Checkpoint"}),
     Job("restore-quarantine", {}, with_a_quarantine),
 ]
 WRITES = ("put", "put_if_absent", "open_write", "copy", "delete")

@@ -94,6 +94,8 @@ _NEEDS: Mapping[str, frozenset[str]] = {
     "vacuum": frozenset({"read", "write the log", "delete"}),
     "optimize": frozenset({"read", "write the log", "write data"}),
     "purge": frozenset({"read", "write the log", "write data"}),
+    "expire": frozenset({"read", "write the log", "write data"}),
+    "drop-feature": frozenset({"read", "write the log", "write data"}),
 }
 #: Operations that do the same kind of work.
 _SAME_WORK = (frozenset({"optimize", "purge"}),)

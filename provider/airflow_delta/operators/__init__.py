@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from airflow_delta.operators.checkpoint import DeltaCheckpointOperator
+from airflow_delta.operators.content.drop_feature import DeltaDropFeatureOperator
+from airflow_delta.operators.content.expire import DeltaExpireOperator
 from airflow_delta.operators.doctor import DeltaDoctorOperator
 from airflow_delta.operators.optimize import DeltaOptimizeOperator
 from airflow_delta.operators.reorg_purge import DeltaReorgPurgeOperator
@@ -12,6 +14,8 @@ from airflow_delta.operators.vacuum import DeltaVacuumOperator
 __all__ = [
     "DeltaCheckpointOperator",
     "DeltaDoctorOperator",
+    "DeltaDropFeatureOperator",
+    "DeltaExpireOperator",
     "DeltaOptimizeOperator",
     "DeltaReorgPurgeOperator",
     "DeltaTableHealthOperator",

@@ -189,6 +189,16 @@ def encode_deletion_vectors(
     return b"".join(parts), descriptors
 
 
+def inline_deletion_vector(bitmap: RowBitmap) -> DeletionVector:
+    """Return a descriptor that holds the bitmap itself.
+
+    :raises InvalidRequest: the bitmap is empty.
+    """
+    payload = _payload(bitmap)
+    padded = payload + bytes(-len(payload) % 4)
+    return DeletionVector("i", encode_z85(padded), len(payload), bitmap.cardinality)
+
+
 def write_deletion_vectors(
     storage: Storage, bitmaps: Sequence[RowBitmap], file_id: uuid.UUID, prefix: str = ""
 ) -> list[DeletionVector]:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from delta_log.errors import UnsupportedFeature
 from delta_log.log.actions import Protocol
+from delta_log.table_config.properties import flag
 
 
 class Operation(Enum):
@@ -28,6 +29,8 @@ class Operation(Enum):
     CHECKPOINT = "checkpoint"
     VACUUM = "vacuum"
     RESTORE = "restore"
+    EXPIRE = "expire rows of"
+    DROP_FEATURE = "drop a feature of"
 
 
 class Feature(Struct, frozen=True):
@@ -52,7 +55,7 @@ def _no(why: str, *operations: Operation) -> dict[Operation, str]:
 
 
 _CATALOG = _no("a catalog decides which commits count, and listing the log cannot tell")
-_REWRITES = (Operation.OPTIMIZE, Operation.PURGE)
+_REWRITES = (Operation.OPTIMIZE, Operation.PURGE, Operation.EXPIRE, Operation.DROP_FEATURE)
 _ICEBERG = _no(
     "Iceberg readers demand rules of data files that the rewriter does not obey, so it waits until its property is set to false",
     *_REWRITES,
@@ -123,6 +126,9 @@ _ENABLED_BY = {
     "icebergWriterCompatV1": "delta.enableIcebergWriterCompatV1",
 }
 
+#: Properties under which a table has no deletion vectors.
+_WITHOUT_VECTORS = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
+
 #: What the writer versions before table features imply, each on top of the ones below it.
 _LEGACY_WRITER = {
     2: ("appendOnly", "invariants"),
@@ -168,6 +174,15 @@ def unused_features(properties: Mapping[str, str]) -> frozenset[str]:
     """
     return frozenset(
         name for name, enabled in _ENABLED_BY.items() if properties.get(enabled, "false").lower() == "false"
+    )
+
+
+def writes_deletion_vectors(protocol: Protocol, properties: Mapping[str, str]) -> bool:
+    """Tell whether rows may be deleted by deletion vectors: the property allows it, and no Iceberg compatibility forbids it."""
+    return (
+        supports(protocol, "deletionVectors")
+        and flag(properties, "delta.enableDeletionVectors")
+        and not any(flag(properties, name) for name in _WITHOUT_VECTORS)
     )
 
 
@@ -222,3 +237,19 @@ def merged_protocol(one: Protocol, other: Protocol) -> Protocol:
         sorted(readers) if reader_version >= 3 else None,
         sorted(writers) if writer_version >= 7 else None,
     )
+
+
+def without_feature(protocol: Protocol, feature: str, added: Collection[str] = ()) -> Protocol:
+    """Return the lowest protocol with all features of a protocol but one.
+
+    :param added: writer features that it gets.
+    """
+    readers = {*reader_features(protocol)} - {feature}
+    writers = {*writer_features(protocol), *added} - {feature}
+    for reader_version, writer_version in ((1, 1), (1, 2), (1, 3), (1, 4), (2, 5), (2, 6)):
+        legacy = Protocol(reader_version, writer_version)
+        if readers == {*reader_features(legacy)} and writers == {*writer_features(legacy)}:
+            return legacy
+    if not readers:
+        return Protocol(1, 7, None, sorted(writers))
+    return Protocol(3, 7, sorted(readers), sorted(writers))

@@ -31,6 +31,11 @@ def assigns_row_ids(protocol: Protocol, metadata: Metadata) -> bool:
     return table_features.supports(protocol, "rowTracking") and not flag(metadata.properties, SUSPENDED)
 
 
+def preserving_tags(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of a commit that tell readers of the log that rows kept their ids; none if the table does not track rows."""
+    return {PRESERVED_TAG: "true"} if flag(properties, ENABLED) else {}
+
+
 def high_water_mark(configuration: str | None) -> int:
     """The greatest row id given so far, from the configuration of :data:`DOMAIN`; -1: none."""
     if configuration is None:

@@ -27,8 +27,7 @@ from msgspec.structs import replace
 from delta_log.errors import DeltaLogError, InvalidRequest, VersionNotFound
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.features import Operation
-from delta_log.table_config.properties import flag
-from delta_log.table_config.row_tracking import ENABLED, PRESERVED_TAG
+from delta_log.table_config.row_tracking import preserving_tags
 from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.contract import MAX_COLUMNS, MAX_DROPPED, JobReport, JobSpec
 from delta_maintenance.engine.engine import BinResult
@@ -187,7 +186,7 @@ def _batches(
         operation="REORG" if options.purge else "OPTIMIZE",
         parameters=_parameters(options, plan.layout),
         run_id=spec.run_id,
-        tags={**spec.tags, **_row_tracking_tags(snapshot)},
+        tags={**spec.tags, **preserving_tags(snapshot.properties)},
         transaction=(identity.app_id, identity.version) if identity is not None else None,
     )
     vectors = VectorFiles(context.table.storage, context.runtime.new_id) if options.remap else None
@@ -326,11 +325,6 @@ def _dry_run(context: JobContext, snapshot: Snapshot, options: OptimizeOptions) 
         output.write(plan.lines())
         facts["uri"] = output.uri
     return facts
-
-
-def _row_tracking_tags(snapshot: Snapshot) -> dict[str, str]:
-    """Tell readers of the log that the rows kept their ids, if the table tracks rows."""
-    return {PRESERVED_TAG: "true"} if flag(snapshot.properties, ENABLED) else {}
 
 
 def _parameters(options: OptimizeOptions, layout: TableLayout | None) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import overload
 
+from msgspec.structs import replace
+
 from delta_log.errors import SymbolicLinkRefused, UnsupportedFeature
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
@@ -15,6 +17,25 @@ from delta_maintenance.optimize.plan.plan import OptimizePlan
 from delta_maintenance.rewrite.encode.writer_settings import WriterSettings
 from delta_maintenance.rewrite.read.row_reader import row_tracking
 from delta_maintenance.rewrite.task import RewriteTask
+
+
+def task_template(snapshot: Snapshot, run_id: str, table_uri: str) -> RewriteTask:
+    """Return a task with all facts of the table, and without files."""
+    return RewriteTask(
+        bin_id="",
+        table_uri=table_uri,
+        run_id=run_id,
+        schema_json=snapshot.metadata.schemaString,
+        partition_columns=snapshot.partition_columns,
+        mapping_mode=snapshot.mapping_mode,
+        configuration=snapshot.properties,
+        reader_features=tuple(snapshot.protocol.readerFeatures or ()),
+        partition_values={},
+        sources=(),
+        target_size_bytes=0,
+        rewrite_tag="",
+        materializes_partitions=materializes_partitions(snapshot.properties, snapshot.protocol),
+    )
 
 
 class PlannedTasks(Sequence[RewriteTask]):
@@ -28,12 +49,8 @@ class PlannedTasks(Sequence[RewriteTask]):
         table_uri: str,
         begin_before_ms: int | None = None,
     ) -> None:
-        self._plan, self._run_id, self._table_uri = plan, run_id, table_uri
-        self._begin_before_ms = begin_before_ms
-        self._metadata, self._protocol = snapshot.metadata, snapshot.protocol
-        self._properties = snapshot.properties
-        self._materializes_partitions = materializes_partitions(snapshot.properties, snapshot.protocol)
-        self._partition_columns, self._mapping_mode = snapshot.partition_columns, snapshot.mapping_mode
+        self._plan, self._begin_before_ms = plan, begin_before_ms
+        self._template = task_template(snapshot, run_id, table_uri)
 
     def __len__(self) -> int:
         return len(self._plan.bins)
@@ -46,15 +63,9 @@ class PlannedTasks(Sequence[RewriteTask]):
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         planned = self._plan.bins[index]
-        return RewriteTask(
+        return replace(
+            self._template,
             bin_id=planned.bin_id,
-            table_uri=self._table_uri,
-            run_id=self._run_id,
-            schema_json=self._metadata.schemaString,
-            partition_columns=self._partition_columns,
-            mapping_mode=self._mapping_mode,
-            configuration=self._properties,
-            reader_features=tuple(self._protocol.readerFeatures or ()),
             partition_values=planned.partition_values,
             sources=self._plan.sources(planned),
             target_size_bytes=self._plan.target_size_bytes,
@@ -70,7 +81,6 @@ class PlannedTasks(Sequence[RewriteTask]):
             clustering_provider=planned.clustering[0] if planned.clustering is not None else None,
             clustering_tags=planned.clustering[1] if planned.clustering is not None else {},
             keeps_row_map=self._plan.options.remap,
-            materializes_partitions=self._materializes_partitions,
         )
 
 

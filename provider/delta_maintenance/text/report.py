@@ -335,6 +335,51 @@ def render_restore(report: Mapping[str, Any]) -> str:
     return printable_lines(lines)
 
 
+def render_expiry(report: Mapping[str, Any]) -> str:
+    """The report of an ``expire`` that did not fail."""
+    plan = report.get("plan")
+    if plan is None:
+        return _already_done(report)
+    rows, status = counted(plan["numExpiredRows"], "row"), report["status"]
+    which = f"with {plan['column']} before {plan['before']}"
+    if status == "planned":
+        lines = [f"Would remove {rows} {which}"]
+    elif status == "nothing_to_do":
+        lines = [f"Nothing to do: no {'file' if plan['numFilesNotRead'] else 'row'} {which}"]
+    else:
+        lines = [f"Committed version {report['version']}, without {rows} {which}{_in_time(report)}"]
+    if plan["numExpiredFiles"]:
+        lines.append(
+            f"  {counted(plan['numExpiredFiles'], 'file')} as a whole, {format_bytes(plan['sizeOfExpiredFiles'])}: "
+            f"{counted(plan['numRowsOfExpiredFiles'], 'row')}"
+        )
+    if plan["numPartlyExpiredFiles"]:
+        lines.append(
+            f"  rows of {counted(plan['numPartlyExpiredFiles'], 'other file')}, by {plan['by']}: "
+            f"{counted(plan['numRowsOfPartlyExpiredFiles'], 'row')}"
+        )
+    if plan["numFilesNotRead"]:
+        lines.append(
+            f"  {counted(plan['numFilesNotRead'], 'file')} may hold expired rows and others, and stay"
+        )
+    return printable_lines(lines)
+
+
+def render_drop(report: Mapping[str, Any]) -> str:
+    """The report of a ``drop-feature`` that did not fail."""
+    plan, status = report["plan"], report["status"]
+    feature = plan["feature"]
+    if status == "nothing_to_do":
+        return f"Nothing to do: the protocol of version {report['read_version']} does not have {feature}."
+    first = (
+        f"Would drop {feature}:"
+        if status == "planned"
+        else f"Committed version {report['version']}, without {feature}{_in_time(report)}"
+    )
+    steps = [f"  {number}. {step['step']}: {step['does']}" for number, step in enumerate(plan["steps"], 1)]
+    return printable_lines([first, *steps])
+
+
 def render_restoration(report: Mapping[str, Any]) -> str:
     """The report of a ``restore-quarantine`` that did not fail."""
     metrics, plan = report["metrics"], report["plan"]
@@ -369,6 +414,8 @@ RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "checkpoint": render_checkpoint,
     "vacuum": render_vacuum,
     "restore": render_restore,
+    "expire": render_expiry,
+    "drop-feature": render_drop,
     "restore-quarantine": render_restoration,
     "cleanup-log": render_log_cleanup,
     "compact-log": render_log_compaction,

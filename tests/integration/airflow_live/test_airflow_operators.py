@@ -34,6 +34,8 @@ def test_a_task_of_every_operator_and_sensor_succeeds(airflow: LiveAirflow, tmp_
     assert committed == ["committed", "committed"]
     assert airflow.xcom(_DAG_ID, run_id, "checkpoint")["status"] == "written"
     assert airflow.xcom(_DAG_ID, run_id, "vacuum")["metrics"]["numDeletedFiles"] >= 6
+    assert airflow.xcom(_DAG_ID, run_id, "drop_feature")["plan"]["protocol"]["readerFeatures"] == []
+    assert airflow.xcom(_DAG_ID, run_id, "expire")["status"] == "nothing_to_do"
     # The first logs that a user of a new Airflow reads.
     assert {
         task["task_id"]: found

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
 
 from delta_log.checkpoint.writer import write_checkpoint
 from delta_log.data.row_bitmap import RowBitmap
+from delta_log.errors import ConcurrentDelete
 from delta_log.log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
+from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.opening import open_storage
@@ -25,6 +27,7 @@ from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.transaction import Transaction, find_transaction
 from delta_maintenance.optimize.commit.batches import Batches, CommitDetails
+from delta_maintenance.optimize.commit.compaction_tags import compaction_tags
 from delta_maintenance.optimize.commit.gap_wait import GapWait
 from delta_maintenance.optimize.commit.orphans import remove_orphans
 from delta_maintenance.optimize.commit.remapping import Remapping
@@ -59,6 +62,8 @@ _LONGEST_WAIT_MS = 100
 #: The run, and its key, of all tries of the actor that commits in batches.
 _RUN, _RUN_KEY = "run", RunKey("5e" * 32)
 FEATURES = ["deletionVectors", "domainMetadata", "inCommitTimestamp", "rowTracking"]
+#: The row that an actor deletes which follows it: the last one of the first bin, so that rows before it may be hidden.
+REBASED_ROW = "b2"
 #: The rows of each file of the table, by path.
 FILES = {"a": ["a1", "a2"], "b": ["b1", "b2"], "c": ["c1", "c2"]}
 
@@ -241,8 +246,16 @@ def remapping(context: Context) -> int | None:
     manifests = [
         _manifest(context, files, group) for files, group in zip(filter(None, bins), groups, strict=True)
     ]
+    groups = [_telling(group, manifest) for group, manifest in zip(groups, manifests, strict=True)]
     remap = _remap(context, groups, manifests)
     return commit(context, snapshot, tagged(context, "OPTIMIZE", groups, remap=remap))
+
+
+def _telling(group: FileGroup, manifest: BinManifest) -> FileGroup:
+    """Let the removes of a compaction say where the rows went, as a run does."""
+    tags = compaction_tags(manifest)
+    removes = [replace(remove, tags=said or None) for remove, said in zip(group.removes, tags, strict=True)]
+    return replace(group, removes=removes)
 
 
 def layout(context: Context) -> int | None:
@@ -445,10 +458,13 @@ def delete(context: Context) -> int | None:
     """Hides the row a1 by a deletion vector."""
     snapshot = open_table(context)
     found = _file_with(context, snapshot, "a1")
-    if found is None:
-        return None
+    return None if found is None else commit(context, snapshot, _hiding(context, found, "a1"))
+
+
+def _hiding(context: Context, found: Mapping[str, Any], row: str) -> Change:
+    """Return the change that hides a row of a file."""
     hidden = hidden_rows({"deletionVector": found["deletion_vector"]} if found["deletion_vector"] else {})
-    vector = DeletionVector("i", "+".join(sorted({*hidden, "a1"})), 4, len(hidden) + 1)
+    vector = DeletionVector("i", "+".join(sorted({*hidden, row})), 4, len(hidden) + 1)
     again = Add(
         path=found["path"],
         size=found["size"],
@@ -461,8 +477,59 @@ def delete(context: Context) -> int | None:
         baseRowId=found["base_row_id"],
         defaultRowCommitVersion=found["default_row_commit_version"],
     )
-    group = FileGroup([again], [removal(found, changes_rows=True)])
-    return commit(context, snapshot, tagged(context, "DELETE", [group]))
+    return tagged(context, "DELETE", [FileGroup([again], [removal(found, changes_rows=True)])])
+
+
+def rebasing(context: Context) -> int | None:
+    """Hides the row b2 by a deletion vector. If it loses, it follows the row by what the log says, and tries again."""
+    snapshot = open_table(context)
+    found = _file_with(context, snapshot, REBASED_ROW)
+    if found is None:
+        return None
+    place = Place(found["path"], json.loads(context.contents[found["path"]]).index(REBASED_ROW))
+    while True:
+        file = live_files(snapshot)[place.path]
+        row = json.loads(context.contents[place.path])[place.position]
+        try:
+            return commit(context, snapshot, _hiding(context, file, row))
+        except ConcurrentDelete:
+            latest = open_table(context)
+            for version in range(snapshot.version + 1, latest.version + 1):
+                place = place.after(json_lines(context.storage.read(commit_key(version))), context.contents)
+            snapshot = latest
+
+
+class Place(NamedTuple):
+    """A physical row of a data file, as a writer knows it that reads nothing but the log."""
+
+    path: str
+    position: int
+
+    def after(self, commit: list[dict[str, Any]], contents: Mapping[str, bytes]) -> Place:
+        """Return the place of the row after a commit.
+
+        :param contents: data files; the names of rows in them are the model's spelling of deletion vectors.
+        :raises ConcurrentDelete: the row is gone, or the commit does not say where it went.
+        """
+        removes = [a["remove"] for a in commit if "remove" in a and a["remove"]["path"] == self.path]
+        adds = [a["add"] for a in commit if "add" in a and a["add"]["path"] == self.path]
+        if adds and not self._is_hidden(adds[0], contents):
+            return self
+        if not removes and not adds:
+            return self
+        tags = removes[0].get("tags") or {} if removes else {}
+        if adds or "compactedInto" not in tags or self._is_hidden(removes[0], contents):
+            raise ConcurrentDelete(f"{self} is gone")
+        (path,), (info,) = json.loads(tags["compactedInto"]), json.loads(tags["compactionInfo"])
+        before = sum(Place(self.path, at)._is_hidden(removes[0], contents) for at in range(self.position))
+        return Place(path, info["rowOffsetInTarget"] + self.position - before)
+
+    def _is_hidden(self, file: Mapping[str, Any], contents: Mapping[str, bytes]) -> bool:
+        return json.loads(contents[self.path])[self.position] in hidden_rows(file)
+
+
+def json_lines(body: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in body.splitlines()]
 
 
 def update(context: Context) -> int | None:
@@ -575,7 +642,11 @@ def effect_of(name: str) -> Effect:
             return rows | {f"{name}-row"}
         if kind == "restore":
             return versions[1]
-        gone, came = {"delete": ("a1", None), "update": ("a2", "a2x")}.get(kind, (None, None))
+        gone, came = {
+            "delete": ("a1", None),
+            "update": ("a2", "a2x"),
+            REBASING: (REBASED_ROW, None),
+        }.get(kind, (None, None))
         if gone is not None and gone not in rows:
             raise Violation(f"{name} was committed although {gone} was gone")
         return (rows - {gone} | {came}) - {None}  # type: ignore[return-value]
@@ -603,6 +674,8 @@ ACTORS: dict[str, Actor] = {
 WAITING = "waiting"
 #: Gives the rows another order; searched beside other actors in searches of its own, too.
 LAYOUT = "layout"
+#: Deletes a row, and follows it by the tags of a compaction that wins; searched in searches of its own, too.
+REBASING = "rebasing"
 #: Replaces the whole table; searched beside each other actor, in searches of its own.
 REPLACE = "replace"
 #: Actors that may be repeated: the explorer starts them again after their process died.

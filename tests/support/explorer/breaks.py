@@ -5,6 +5,7 @@ A break names the actors, the faults and the table that bring it to light, and p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -21,9 +22,9 @@ from delta_log.log.log_segment import LogListing
 from delta_log.transaction import conflict, rebase, transaction
 from delta_log.transaction.commit_body import Remap
 from delta_log.transaction.conflict import Basis, Conflict, Head, WinningCommit
-from delta_maintenance.optimize.commit import orphans, remapping, resume
+from delta_maintenance.optimize.commit import batches, compaction_tags, orphans, remapping, resume
 from delta_maintenance.rewrite.manifest.row_map import remapped
-from delta_maintenance.rewrite.task import SourceFile
+from delta_maintenance.rewrite.task import BinManifest, SourceFile
 from tests.support.explorer import actors
 from tests.support.explorer.history import Violation
 from tests.support.explorer.search import Found, Search
@@ -101,6 +102,13 @@ _SOUND_RULES = dict(conflict.RULES)
 _WINNERS = transaction.Transaction._winners
 _AFTER = Head.after
 _REMAP = rebase.Rebase.remap
+
+
+def _counting_from_one(manifest: BinManifest) -> Sequence[dict[str, str]]:
+    for tags in (found := compaction_tags.compaction_tags(manifest)):
+        (info,) = json.loads(tags["compactionInfo"])
+        tags["compactionInfo"] = json.dumps([{**info, "rowOffsetInTarget": info["rowOffsetInTarget"] + 1}])
+    return found
 
 
 def _same_but(*names: str) -> Callable[[SourceFile, SourceFile | None], bool]:
@@ -191,6 +199,10 @@ BREAKS = [
           lambda: patch.object(resume, "_is_wanted", lambda *_: True), faults=1, samples=400),
     Break("what another try has committed is deleted as an orphan", ("batches", "batches"),
           lambda: patch.object(orphans, "live_files", lambda *_: {}), samples=400),
+    Break("the tags of a compaction count deleted rows", (actors.REBASING, actors.WAITING, "delete"),
+          lambda: patch.object(compaction_tags, "_num_deleted", lambda _: 0), samples=200),
+    Break("the tags of a compaction count from one", (actors.REBASING, actors.WAITING),
+          lambda: patch.object(batches, "compaction_tags", _counting_from_one)),
     Break("commits met while waiting are not checked", ("waiting", "update"),
           lambda: patch.object(transaction.Transaction, "_known", _only_passed)),
     Break("of several winners only the last is looked at", ("compaction", "delete", "append"),

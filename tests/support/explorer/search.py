@@ -20,11 +20,13 @@ from tests.support.explorer import history
 from tests.support.explorer.actors import (
     ACTORS,
     LAYOUT,
+    REBASING,
     REPLACE,
     RESTARTED,
     WAITING,
     effect_of,
     layout,
+    rebasing,
     replace_table,
     replacement,
     waiting,
@@ -79,7 +81,7 @@ class Search:
     def __init__(
         self, kinds: Sequence[str], objects: dict[str, bytes], *, honest: bool = True, torn: bool = False
     ) -> None:
-        known = {**ACTORS, WAITING: waiting, LAYOUT: layout, REPLACE: replace_table}
+        known = {**ACTORS, WAITING: waiting, LAYOUT: layout, REBASING: rebasing, REPLACE: replace_table}
         self._actors = [(f"{kind}.{number}", known[kind]) for number, kind in enumerate(kinds)]
         self._replacement = replacement() if REPLACE in kinds else None
         self._effects = {name: effect_of(name) for name, _ in self._actors}

@@ -31,6 +31,7 @@ from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.conflict import RUN_TAG
 from delta_log.transaction.transaction import CommitResult, Transaction
 from delta_maintenance.optimize.commit.commit_gap import Partition, partition_key
+from delta_maintenance.optimize.commit.compaction_tags import compaction_tags, without_compaction_tags
 from delta_maintenance.optimize.commit.gap_wait import GapWait
 from delta_maintenance.optimize.commit.remapping import Remapping, VectorFiles
 from delta_maintenance.optimize.commit.resume import BATCH_TAG, EarlierTries
@@ -259,10 +260,14 @@ def _group(manifest: BinManifest, now_ms: int) -> FileGroup:
         )
         for output in manifest.outputs
     ]
-    return FileGroup(adds, [_remove(source, now_ms) for source in manifest.sources])
+    removes = [
+        _remove(source, tags, now_ms)
+        for source, tags in zip(manifest.sources, compaction_tags(manifest), strict=True)
+    ]
+    return FileGroup(adds, removes)
 
 
-def _remove(source: SourceFile, now_ms: int) -> Remove:
+def _remove(source: SourceFile, compaction: Mapping[str, str], now_ms: int) -> Remove:
     vector = source.deletion_vector
     return Remove(
         path=source.path,
@@ -271,7 +276,7 @@ def _remove(source: SourceFile, now_ms: int) -> Remove:
         extendedFileMetadata=True,
         partitionValues=dict(source.partition_values),
         size=source.size_bytes,
-        tags=dict(source.tags) if source.tags else None,
+        tags={**(without_compaction_tags(source.tags) or {}), **compaction} or None,
         deletionVector=DeletionVector(**vector) if vector is not None else None,
         baseRowId=source.base_row_id,
         defaultRowCommitVersion=source.default_row_commit_version,

@@ -19,7 +19,6 @@ The statistics of the new files become wide bounds. No row changes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -38,11 +37,12 @@ from delta_log.data.row_bitmap import RowBitmap
 from delta_log.errors import ConcurrentDelete, DeltaLogError
 from delta_log.log.actions import Add, DeletionVector, Remove
 from delta_log.log.data_path import address_of
+from delta_log.stats.wide_bounds import with_wide_bounds
 from delta_log.storage.storage import Storage
-from delta_log.table_config import features as table_features
-from delta_log.table_config.properties import flag
+from delta_log.table_config.features import writes_deletion_vectors
 from delta_log.transaction.commit_body import FileGroup
 from delta_log.transaction.conflict import Head
+from delta_maintenance.optimize.commit.compaction_tags import without_compaction_tags
 from delta_maintenance.rewrite.manifest.row_map import (
     NewPlaces,
     NotRemappable,
@@ -53,9 +53,6 @@ from delta_maintenance.rewrite.manifest.row_map import (
 from delta_maintenance.rewrite.task import BinManifest, OutputFile
 from delta_maintenance.rewrite.task import SourceFile as Source
 
-FEATURE, ENABLED = "deletionVectors", "delta.enableDeletionVectors"
-#: Under these, a table has no deletion vectors.
-_FORBIDDING = ("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2")
 #: If more than this part of the written rows is deleted already, the bin is better planned again.
 _WORTHLESS = 0.5
 
@@ -191,7 +188,7 @@ class Remapping(Struct):
         vectors = iter(self.write(wanted) if wanted else ())
         return [
             msgspec.structs.replace(
-                add, deletionVector=next(vectors), stats=_wide(add.stats, output.num_records)
+                add, deletionVector=next(vectors), stats=with_wide_bounds(add.stats, output.num_records)
             )
             if rows
             else add
@@ -200,12 +197,11 @@ class Remapping(Struct):
 
 
 def _check_table(head: Head) -> None:
-    properties = head.metadata.properties
-    if not (table_features.supports(head.protocol, FEATURE) and flag(properties, ENABLED)):
-        raise NotRemappable(f"the table does not let deletion vectors be written ({ENABLED})")
-    for name in _FORBIDDING:
-        if flag(properties, name):
-            raise NotRemappable(f"{name} forbids deletion vectors")
+    if not writes_deletion_vectors(head.protocol, head.metadata.properties):
+        raise NotRemappable(
+            "the table does not let deletion vectors be written: delta.enableDeletionVectors is not true, or an Iceberg compatibility "
+            "property forbids them"
+        )
 
 
 def _check_file(key: str, read: Remove, now: Add | Remove) -> None:
@@ -218,16 +214,14 @@ def _check_file(key: str, read: Remove, now: Add | Remove) -> None:
 
 
 def _removal_of(now: Add | Remove, read: Remove) -> Remove:
-    """The removal of a live file, which may have another deletion vector than when it was read."""
+    """The removal of a live file, which may have another deletion vector than when it was read.
+
+    The tags of a compaction count rows by the vector of the removal. So a bin that was made anew has none.
+    """
     return msgspec.structs.replace(
         read,
         path=now.path,
         partitionValues=now.partitionValues,
-        tags=now.tags,
+        tags=without_compaction_tags(now.tags),
         deletionVector=now.deletionVector,
     )
-
-
-def _wide(stats: str | None, rows: int) -> str:
-    """Statistics of a file with a deletion vector: its bounds hold for the rows that are left, but are not tight."""
-    return json.dumps({**json.loads(stats or "{}"), "numRecords": rows, "tightBounds": False})

@@ -10,6 +10,8 @@ from airflow.sdk import DAG
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
     DeltaDoctorOperator,
+    DeltaDropFeatureOperator,
+    DeltaExpireOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
     DeltaTableHealthOperator,
@@ -42,4 +44,6 @@ with DAG(
         >> DeltaReorgPurgeOperator(task_id="purge", **local)
         >> DeltaOptimizeOperator(task_id="optimize", **local)
         >> DeltaVacuumOperator(task_id="vacuum", retain_hours=0, retention_check=False, **local)
+        >> DeltaDropFeatureOperator(task_id="drop_feature", feature="deletionVectors", **local)
+        >> DeltaExpireOperator(task_id="expire", column="day", before="2024-01-01T00:00:00Z", **lake)
     )

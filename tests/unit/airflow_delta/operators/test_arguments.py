@@ -34,6 +34,8 @@ NOT_OPTIONS = {"deferrable", "launcher", "poke_interval"}
 REQUIRED: dict[Any, dict[str, Any]] = {
     **{kind: {"small_files": 1} for kind in KINDS if "tombstones" in kind.arguments},
     DeltaMaintenanceOperator: {"policy": {}, "state": "/state"},
+    operators.DeltaDropFeatureOperator: {"feature": "deletionVectors"},
+    operators.DeltaExpireOperator: {"column": "at"},
 }
 RENDERERS = {
     Predicate: "sql",

@@ -21,6 +21,7 @@ from delta_log.data.deletion_vector import (
     deletion_vector_key,
     encode_deletion_vectors,
     encode_z85,
+    inline_deletion_vector,
     read_deletion_vector,
     vector_location,
     write_deletion_vectors,
@@ -243,3 +244,10 @@ def test_what_is_not_z85_is_refused(text: str) -> None:
 def test_a_number_of_bytes_that_is_not_a_multiple_of_four_is_refused() -> None:
     with pytest.raises(ValueError):
         encode_z85(b"abc")
+
+
+@given(st.sets(st.integers(0, 1 << 34), min_size=1, max_size=50))
+def test_an_inline_vector_is_read_as_it_was_written(rows: set[int]) -> None:
+    descriptor = inline_deletion_vector(RowBitmap(sorted(rows)))
+    assert (descriptor.storageType, descriptor.cardinality) == ("i", len(rows))
+    assert set(read_deletion_vector(descriptor, MemoryStorage())) == rows

@@ -1,0 +1,1 @@
+"""Operators that change what a table holds, or who can read it."""

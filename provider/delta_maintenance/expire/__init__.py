@@ -1,0 +1,1 @@
+"""EXPIRE: rows leave a table when a column says that they are old enough."""

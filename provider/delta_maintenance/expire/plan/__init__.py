@@ -1,0 +1,1 @@
+"""Plans an EXPIRE: pure functions of a snapshot and a time."""
