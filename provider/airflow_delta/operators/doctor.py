@@ -93,7 +93,7 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
         if location != self.table:
             self.log.info("%s is at %s.", printable(self.table), printable(location))
         try:
-            document = self._examine(location, hook.storage_options)
+            document = self._examine(location, hook.opening_options(self.table))
         except JobError as error:
             raise airflow_exception(error) from None
         self._tell(document)
