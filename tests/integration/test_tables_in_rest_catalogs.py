@@ -99,6 +99,7 @@ def test_every_command_takes_a_name(
     checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert checks["catalog"]["message"] == f"{name} is at {table}"
     assert checks["table"]["status"] == "ok"
+    assert checks["store.client"]["message"] == "the catalog is asked without a client library"
     snapshot = Table(name, options_of(catalog)).snapshot()
     assert snapshot.num_files < before.num_rows
     assert snapshot.to_arrow().sort_by("id").equals(before)

@@ -115,7 +115,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     """Runs one maintenance job on one Delta table. A subclass names its operation, and takes its options as arguments.
 
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
-        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+        ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
         wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
     :param spark_conn_id: connection that names the Spark master. (templated)
