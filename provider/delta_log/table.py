@@ -16,7 +16,7 @@ from delta_log.snapshot.version_checksum import VersionChecksum, read_version_ch
 from delta_log.storage.opening import open_storage
 from delta_log.storage.schemes import family_of, same_store, scheme_of
 from delta_log.storage.storage import Storage
-from delta_log.storage.table_uri import TableUri
+from delta_log.storage.table_uri import one_spelling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,13 +51,12 @@ class Table:
 
         Credentials that a catalog gave out are for this table alone.
         """
-        is_vended = "vended" in self._storage_options and not TableUri.parse(uri).is_within(
-            TableUri.parse(self.uri)
-        )
-        if same_store(uri, self.uri) and not is_vended and hasattr(self.storage, "beside"):
+        is_within = f"{one_spelling(uri)}/".startswith(f"{one_spelling(self.uri)}/")
+        is_foreign = "vended" in self._storage_options and not is_within
+        if same_store(uri, self.uri) and not is_foreign and hasattr(self.storage, "beside"):
             beside: Storage = self.storage.beside(uri)  # shares the client, which takes long to make
             return beside
-        left_out = ("lock", "vended") if is_vended else ("lock",)
+        left_out = ("lock", "vended") if is_foreign else ("lock",)
         options = {name: value for name, value in self._storage_options.items() if name not in left_out}
         same_kind = family_of(scheme_of(uri)) == family_of(scheme_of(self.uri))
         return open_storage(uri, options if same_kind else None)

@@ -101,10 +101,13 @@ class DeltaTableHook(BaseHook):
         name = TableName.parse(table)
         if name is None:
             return self.storage_options
+        return {**self._options, **self._catalog_options(name)}
+
+    def _catalog_options(self, name: TableName) -> dict[str, Any]:
         found = catalog_options(name, self._fields)
         for secret in secrets_of(found):
             mask_secret(secret)
-        return {**self._options, **found}
+        return found
 
     def options_for(self, addresses: Iterable[str]) -> dict[str, Any]:
         """The storage options for several tables, with the options of the catalogs that their names need.
@@ -117,10 +120,7 @@ class DeltaTableHook(BaseHook):
             if is_name(address):
                 catalog, _, name = address.partition("://")
                 database, _, table = name.partition(".")
-                found = catalog_options(TableName(catalog.lower(), database, table), self._fields)
-                for secret in secrets_of(found):
-                    mask_secret(secret)
-                options |= found
+                options |= self._catalog_options(TableName(catalog.lower(), database, table))
             elif self._fields is not None:
                 require_store(self._fields, self._options, address)
         return options

@@ -117,7 +117,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
         ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
-        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+        wasb, adls, azure_data_lake or azure, or of a catalog; default: the identity of the machine. (templated)
     :param spark_conn_id: connection that names the Spark master. (templated)
     :param engine: program that does the work: ``local`` processes, ``spark``, or ``auto``: Spark where the work is too much for
         one machine. (templated)

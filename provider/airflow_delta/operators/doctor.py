@@ -39,7 +39,7 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
         ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
-        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+        wasb, adls, azure_data_lake or azure, or of a catalog; default: the identity of the machine. (templated)
     :param spark_conn_id: connection of a Spark whose machines are examined, too; the session is opened beside the task. Default: no
         Spark is looked at. (templated)
     :param executor_credentials: credentials of Spark's executors: ``job``: the credentials of the task are sent to them;

@@ -1,8 +1,8 @@
 """Finds out where a table is that is given by its name in a catalog, and which tables a database of a catalog has.
 
-A lookup is one request, or two. Options of catalogs (:data:`~delta_log.storage.schemes.CATALOG_OPTIONS`) stand beside the options of the store, which never sees
-them: ``glue`` (:mod:`delta_log.catalog.glue`), ``hive_metastore`` (:mod:`delta_log.catalog.hive`), and ``unity``, ``polaris``,
-``lakekeeper`` and ``gravitino`` (:mod:`delta_log.catalog.rest`). The client library of a catalog is loaded by the first lookup.
+A lookup is one request, or two. Options of catalogs (:data:`~delta_log.storage.schemes.CATALOG_OPTIONS`) stand beside the options of the
+store, which never sees them: ``glue`` (:mod:`delta_log.catalog.glue`), ``hive_metastore`` (:mod:`delta_log.catalog.hive`), and ``unity``,
+``polaris``, ``lakekeeper`` and ``gravitino`` (:mod:`delta_log.catalog.rest`). The client library of a catalog is loaded by the first lookup.
 
 Some catalogs give out credentials for the store. :func:`opening_options` says so to the store by the option ``vended``.
 """
@@ -63,9 +63,8 @@ def locate_all(
     :raises NotInCatalog: the catalog has no such database. A Hive metastore has no tables of it instead.
     :raises StorageError: the catalog refuses (:class:`~delta_log.errors.AccessDenied`), or does not answer.
     """
-    for name, entry in import_module(CATALOGS[database.catalog].module).entries_of(
-        database, storage_options or {}
-    ):
+    module = import_module(CATALOGS[database.catalog].module)
+    for name, entry in module.entries_of(database, storage_options or {}):
         location = None
         try:
             location = None if entry is None else _location(entry, name)

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from http.client import HTTPException
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -34,6 +35,8 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 #: A token is renewed this long before it expires, or after two thirds of a shorter life.
 _RENEWED_BEFORE_SECONDS = 60.0
 _ASSUMED_LIFE_SECONDS = 300.0
+#: The only member of the option that is no text.
+_FLAG = "vended_credentials"
 _Answer = TypeVar("_Answer")
 
 
@@ -82,9 +85,7 @@ class RestSettings:
                 raise InvalidRequest(
                     f'The storage option "{option}" has an unknown key {brief(str(name))!r}. There are {", ".join(known)}.'
                 )
-            kind, words = (
-                (bool, "neither true nor false") if name == known[-1] else (str, "no text, or empty")
-            )
+            kind, words = (bool, "neither true nor false") if name == _FLAG else (str, "no text, or empty")
             if not isinstance(value, kind) or value == "":
                 raise InvalidRequest(
                     f'"{name}" of the storage option "{option}" is {words}. Correct it, or leave it out.'
@@ -211,7 +212,7 @@ class RestClient:
         attempt = 0
         while True:
             try:
-                with self._opener().open(request, timeout=_SECONDS) as answer:
+                with self._opener.open(request, timeout=_SECONDS) as answer:
                     content: bytes = answer.read()
                     return content
             except urllib.error.HTTPError as error:
@@ -238,6 +239,7 @@ class RestClient:
                 raise failure from cause
             self._waits.wait(attempt - 1)
 
+    @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
         try:
             context = ssl.create_default_context(cafile=self.settings.ca_bundle)

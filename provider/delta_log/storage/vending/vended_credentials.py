@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from delta_log.errors import InvalidRequest, NoCredentials, NotInCatalog, StorageError
 from delta_log.storage.schemes import family_of, scheme_of
-from delta_log.storage.table_uri import TableUri
+from delta_log.storage.table_uri import one_spelling
 from delta_log.storage.vending.catalogs import rest_catalog
 from delta_log.storage.vending.rest_catalog import Grant, RestCatalog, RestTable
 from delta_log.storage.vending.rest_client import NotFound
@@ -106,7 +106,7 @@ class VendedCredentials:
 
     def _require_place(self, table_uri: str) -> None:
         location = self._table.location or ""
-        if TableUri.parse(location.rstrip("/")) != TableUri.parse(table_uri):
+        if one_spelling(location) != one_spelling(table_uri):
             raise StorageError(
                 f"{self} was at {table_uri} when this work began, and the catalog has it at {location} now, for which it gives "
                 "credentials. What was committed stands. Run again.",
