@@ -167,6 +167,29 @@ def test_the_tables_of_a_catalog_are_found(catalog: FakeCatalog, table: Path) ->
     assert unread.error.type == "NotInCatalog"
 
 
+def test_a_fleet_is_maintained_by_its_namespace(
+    catalog: FakeCatalog, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = catalog.register("prod.sales.events", f"file://{table}")
+    before = Table(str(table)).snapshot().to_arrow().sort_by("id")
+    policy = {
+        "version": 1,
+        "tables": {"include": [f"{catalog.scheme}://prod.*"]},
+        "healthy": {"small_files": 0},
+        "trust": {"new_table": "auto"},
+        # A partition that has just been written is left alone otherwise.
+        "disruption": {"quiet": "0m"},
+    }
+    (tmp_path / "policy.yaml").write_text(json.dumps(policy))
+    command = ["fleet", "run", str(tmp_path / "policy.yaml"), "--state", str(tmp_path / "state"), "--json"]
+    assert main([*command, "--storage-options", json.dumps(options_of(catalog))]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert name in json.dumps(report)
+    after = Table(str(table)).snapshot()
+    assert after.num_files == 2
+    assert after.to_arrow().sort_by("id").equals(before)
+
+
 class ShortGrants:
     """Sessions of the S3 server that end after seconds, and the rule of a proxy that refuses what was signed later.
 
