@@ -119,6 +119,24 @@ def ambient_options(table_uri: str, storage_options: Mapping[str, Any]) -> Ambie
     return AmbientOptions(options, tuple(withheld))
 
 
+def without_identity(table_uri: str, storage_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of a table in an object store but those that are known to be part of an identity.
+
+    They stay in this process, so that an unknown one is left for the store to refuse.
+    """
+    kind = opened_kind(scheme_of(table_uri))
+    return dict(storage_options) if kind is None else _unnamed(_BY_FAMILY[kind.family], storage_options)
+
+
+def _unnamed(known: _Known, given: Mapping[str, Any]) -> dict[str, Any]:
+    nested = known.nested or {}
+    return {
+        name: _unnamed(nested[name], value) if name in nested and isinstance(value, Mapping) else value
+        for name, value in given.items()
+        if name not in known.identity
+    }
+
+
 def _settings(known: _Known, given: Mapping[str, Any], place: str, withheld: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in sorted(given.items()):

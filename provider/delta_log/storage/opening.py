@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from delta_log.errors import InvalidRequest
 from delta_log.storage.access_denied import identity_of
-from delta_log.storage.ambient_options import ambient_options
+from delta_log.storage.ambient_options import without_identity
 from delta_log.storage.schemes import S3, StoreKind, kind_of, opened_kind, scheme_of, store_of
 from delta_log.storage.storage import Storage
 from delta_log.storage.table_uri import is_name, local_path, one_spelling, require_no_credentials
@@ -73,7 +73,7 @@ def _open_object_store(kind: StoreKind, table_uri: str, options: Mapping[str, An
     from delta_log.storage.vending.vended_credentials import vended_credentials
 
     source = vended_credentials(vended)
-    settings = {**ambient_options(table_uri, options).options, **kind.unsigned}
+    settings = {**without_identity(table_uri, options), **kind.unsigned}
     storage = _implementation(kind, table_uri)(table_uri, settings)
     storage.sign(lambda: source.fetch(table_uri), identity_of(table_uri, options))
     signed: Storage = storage

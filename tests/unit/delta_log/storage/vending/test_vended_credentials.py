@@ -10,7 +10,7 @@ import pytest
 from delta_log.catalog.lookup import opening_options
 from delta_log.errors import AccessDenied, InvalidRequest, NoCredentials, NotInCatalog, StorageError
 from delta_log.storage.access_denied import identity_of
-from delta_log.storage.ambient_options import ambient_options
+from delta_log.storage.ambient_options import ambient_options, without_identity
 from delta_log.storage.objects.backoff import Backoff
 from delta_log.storage.opening import open_storage
 from delta_log.storage.schemes import CATALOGS
@@ -176,6 +176,23 @@ def test_the_identity_of_the_options_stays_behind_and_settings_are_kept(uri: str
     assert identity_of(uri, options) == "the credentials that a catalog gave for uc://prod.sales.t"
     assert "vended" in ambient_options(uri, options).withheld
     assert open_storage(uri, options).uri == uri
+
+
+def test_an_option_that_is_no_identity_is_obeyed_or_refused_by_the_store() -> None:
+    given = {"uri": "http://127.0.0.1:9", "token": "of-the-catalog"}
+    own = {
+        "key": "k",
+        "client_kwargs": {"region_name": "us-east-1", "aws_access_key_id": "k"},
+        "config_kwargs": {"proxies": {"https": "http://user:password@proxy:8080"}},
+    }
+    options = opening_options("uc://prod.sales.t", {"unity": given, **own})
+    assert without_identity(AT, options) == {
+        "client_kwargs": {"region_name": "us-east-1"},
+        "config_kwargs": own["config_kwargs"],
+    }
+    assert open_storage(AT, options).uri == AT
+    with pytest.raises(InvalidRequest, match="storage option unknown cannot be obeyed"):
+        open_storage(AT, {**options, "unknown": "x"})
 
 
 def test_own_credentials_are_used_if_the_option_says_so() -> None:
