@@ -55,6 +55,42 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     "connection_string": _secret("Azure: connection string", ""),
 }
 
+#: The form of a connection to a catalog with a REST interface; beside it are host, login and password.
+CATALOG_FIELDS: dict[str, dict[str, Any]] = {
+    **{name: CONNECTION_FIELDS[name] for name in ("test_table", "allowed_roots")},
+    "token_uri": _text(
+        "Token service", "Address that gives tokens to an OAuth client. Empty: the password is a token."
+    ),
+    "scope": _text("Scope", "Scope that the OAuth client asks for."),
+    "ca_bundle": _text("Authorities", "Path of a file in PEM form. Empty: the authorities of the machine."),
+    "endpoint_url": CONNECTION_FIELDS["endpoint_url"],
+}
+_METALAKE = {"metalake": _text("Metalake", "Metalake in which catalogs are looked up.")}
+
+
+def _catalog(kind: str, hook: str, name: str, host: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "connection-type": kind,
+        "hook-class-name": f"airflow_delta.hooks.rest_catalogs.{hook}",
+        "hook-name": name,
+        "conn-fields": {**CATALOG_FIELDS, **more},
+        "ui-field-behaviour": {
+            "hidden-fields": ["schema"],
+            "relabeling": {
+                "host": "Address of the catalog",
+                "login": "OAuth client id",
+                "password": "Token, or secret of the OAuth client",
+                "port": "Port (0, for the Test button)",
+                "extra": "Storage options",
+            },
+            "placeholders": {
+                "host": host,
+                "port": "0",
+                "extra": '{"client_kwargs": {"region_name": "eu-central-1"}}',
+            },
+        },
+    }
+
 
 def get_provider_info() -> dict[str, Any]:
     return {
@@ -217,6 +253,10 @@ def get_provider_info() -> dict[str, Any]:
                         "extra": '{"client_kwargs": {"region_name": "eu-central-1"}}',
                     },
                 },
-            }
+            },
+            _catalog("unity_catalog", "UnityCatalogHook", "Unity Catalog", "https://catalog.example.org", {}),
+            _catalog("polaris", "PolarisHook", "Polaris", "https://polaris.example.org/api/catalog", {}),
+            _catalog("lakekeeper", "LakekeeperHook", "Lakekeeper", "https://lakekeeper.example.org", {}),
+            _catalog("gravitino", "GravitinoHook", "Gravitino", "https://gravitino.example.org", _METALAKE),
         ],
     }

@@ -156,7 +156,7 @@ class NotInCatalog(NotATable):
         """
         super(NotATable, self).__init__(
             f"{name} is not in the catalog ({said}). Check the name, and that it is the right catalog: account and region of Glue, or "
-            "address of the metastore. Another try cannot help before that."
+            "address of the metastore or server. Another try cannot help before that."
         )
         self.table_uri = name
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from delta_log.catalog.lookup import locate, without_catalogs
+from delta_log.catalog.lookup import locate, opening_options
 from delta_log.errors import InvalidRequest, NotATable
 from delta_log.log.log_segment import find_log_segment, list_log
 from delta_log.runtime import Runtime
@@ -16,6 +16,7 @@ from delta_log.snapshot.version_checksum import VersionChecksum, read_version_ch
 from delta_log.storage.opening import open_storage
 from delta_log.storage.schemes import family_of, same_store, scheme_of
 from delta_log.storage.storage import Storage
+from delta_log.storage.table_uri import one_spelling
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +29,7 @@ class Table:
     """A table at an address. The constructor reads nothing of the table.
 
     :param uri: a path or a URI; ``s3://``, ``gs://`` and ``abfs://`` need the extra of that name. For a name in a catalog
-        (``glue://database.table``, ``hms://database.table``) the constructor asks the catalog where the table is.
+        (``glue://database.table``, ``uc://catalog.schema.table``, …) the constructor asks the catalog where the table is.
     :param storage_options: options of the store behind the URI, and for the catalog
         (:mod:`delta_log.catalog.lookup`).
     :raises NotInCatalog, NotDelta, StorageError: a catalog has no such Delta table, refuses, or does not answer.
@@ -36,7 +37,7 @@ class Table:
 
     def __init__(self, uri: str, storage_options: Mapping[str, Any] | None = None) -> None:
         location = locate(uri, storage_options)
-        self._storage_options = without_catalogs(storage_options)
+        self._storage_options = opening_options(uri, storage_options)
         self.storage: Storage = open_storage(location, self._storage_options)
         #: Whether a snapshot was made, so that there was a table.
         self.has_been_read = False
@@ -46,11 +47,17 @@ class Table:
         return self.storage.uri
 
     def storage_at(self, uri: str) -> Storage:
-        """The storage at another address, with this table's storage options if it is a store of the same kind."""
-        if same_store(uri, self.uri) and hasattr(self.storage, "beside"):
+        """The storage at another address, with this table's storage options if it is a store of the same kind.
+
+        Credentials that a catalog gave out are for this table alone.
+        """
+        is_within = f"{one_spelling(uri)}/".startswith(f"{one_spelling(self.uri)}/")
+        is_foreign = "vended" in self._storage_options and not is_within
+        if same_store(uri, self.uri) and not is_foreign and hasattr(self.storage, "beside"):
             beside: Storage = self.storage.beside(uri)  # shares the client, which takes long to make
             return beside
-        options = {name: value for name, value in self._storage_options.items() if name != "lock"}
+        left_out = ("lock", "vended") if is_foreign else ("lock",)
+        options = {name: value for name, value in self._storage_options.items() if name not in left_out}
         same_kind = family_of(scheme_of(uri)) == family_of(scheme_of(self.uri))
         return open_storage(uri, options if same_kind else None)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from delta_log.catalog.lookup import locate, without_catalogs
+from delta_log.catalog.lookup import locate, opening_options
 from delta_log.errors import DeltaLogError, StorageError
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
@@ -94,7 +94,7 @@ def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobRepo
     started_ms, given = site.runtime.now_ms(), spec.table
     try:
         spec = replace(spec, table=locate(given, site.storage_options))
-        site = dataclasses.replace(site, storage_options=without_catalogs(site.storage_options))
+        site = dataclasses.replace(site, storage_options=opening_options(given, site.storage_options))
         if spec.table != given:
             progress.message(f"{given} is at {spec.table}")
         # The operator has checked the addresses, too, but earlier, and perhaps on another machine.

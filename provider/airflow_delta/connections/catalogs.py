@@ -1,7 +1,9 @@
 """The catalogs in which the tables of a connection are looked up by name.
 
-Any connection may say in its extra which catalogs are asked (``glue``, ``hive_metastore``), whatever its type; else Airflow's setting
-``[delta] hive_metastore`` names the metastore. An ``aws`` connection says where Glue is as it does for the Amazon provider.
+Any connection may say in its extra which catalogs are asked (``glue``, ``hive_metastore``, ``unity``, ``polaris``, ``lakekeeper``,
+``gravitino``), whatever its type; else Airflow's setting ``[delta] hive_metastore`` names the metastore. An ``aws`` connection says where
+Glue is as it does for the Amazon provider. Catalogs with a REST interface have connections of their own type
+(:mod:`airflow_delta.connections.rest_catalog`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from airflow.sdk.configuration import conf
 
 from airflow_delta.connections.fields import ConnectionFields
 from airflow_delta.connections.kinds import kind_of
+from airflow_delta.connections.rest_catalog import catalog_option
 from delta_log.catalog.table_name import TableName
 from delta_log.storage.schemes import S3
 
@@ -26,6 +29,8 @@ def catalog_options(name: TableName, fields: ConnectionFields | None) -> dict[st
     """
     if name.catalog == "glue":
         return {} if fields is None else _glue(name, fields)
+    if name.catalog != "hms":
+        return catalog_option(name, fields)
     given = None if fields is None else fields.get(_METASTORE)
     given = given or conf.get(_SECTION, _METASTORE, fallback=None)
     return {_METASTORE: given} if given else {}

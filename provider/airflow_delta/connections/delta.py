@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow_delta.connections.fields import ConnectionFields
 from airflow_delta.provider_info import CONNECTION_FIELDS
-from delta_log.catalog.lookup import CATALOG_OPTIONS
+from delta_log.storage.schemes import CATALOG_OPTIONS
 
 #: Keys of ``extra`` that are for us, not for the file system.
 _OWN_KEYS = frozenset({"test_table", "allowed_roots", *CATALOG_OPTIONS})

@@ -17,6 +17,8 @@ from airflow_delta.connections.fields import ConnectionFields, UnusableConnectio
 from delta_log.storage.schemes import AZURE, GCS, S3, StoreKind, family_of, scheme_of
 
 _PACKAGE = "airflow_delta.connections"
+#: The types of the catalogs that :mod:`airflow_delta.connections.rest_catalog` reads.
+CATALOG_TYPES = ("unity_catalog", "polaris", "lakekeeper", "gravitino")
 
 
 class ConnectionKind(Struct, frozen=True):
@@ -46,6 +48,7 @@ KINDS: Mapping[str, ConnectionKind] = {
     "adls": ConnectionKind(AZURE, ("azure", "adls")),
     "azure_data_lake": ConnectionKind(AZURE, ("azure", "azure_data_lake")),
     "azure": ConnectionKind(AZURE, ("azure", "azure")),
+    **{kind: ConnectionKind(None, ("rest_catalog", "storage_options")) for kind in CATALOG_TYPES},
 }
 
 

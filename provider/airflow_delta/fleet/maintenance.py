@@ -33,7 +33,7 @@ class DeltaMaintenanceOperator(FleetTask, BaseOperator):
     An operation that fails is tried again by a later run, when the policy's ``failures`` say so, and not by a retry of this one.
 
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
-        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+        ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param policy: path of the policy's file, absolute or beside the DAG file, or the policy's members as a dictionary; its ``tables``
         do not count. (templated)
     :param state: directory in which the memory is kept, below it a directory for each table. (templated)

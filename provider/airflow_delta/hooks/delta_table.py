@@ -24,7 +24,7 @@ from airflow_delta.connections.catalogs import catalog_options
 from airflow_delta.connections.fields import ConnectionFields
 from airflow_delta.connections.kinds import kind_of, require_store
 from airflow_delta.connections.secrets import secrets_of
-from delta_log.catalog.lookup import locate
+from delta_log.catalog.lookup import locate, opening_options
 from delta_log.catalog.table_name import TableName
 from delta_log.printable import printable
 from delta_log.storage.table_uri import is_name
@@ -84,11 +84,30 @@ class DeltaTableHook(BaseHook):
         :raises AirflowFailException: it lies outside of the allowed roots, or in another store than the connection's.
         :raises DeltaLogError: the catalog has no such Delta table, refuses, or does not answer.
         """
-        name = TableName.parse(table)
-        if name is not None:
-            table = locate(table, {**self._options, **catalog_options(name, self._fields)})
+        if is_name(table):
+            table = locate(table, self._options_with_catalog(table))
         self.require_allowed(table)
         return table
+
+    def opening_options(self, table: str) -> dict[str, Any]:
+        """The storage options that open the place of a table; for a name, with the credentials that its catalog gives out.
+
+        :param table: address or name of the table, whose catalog is not asked.
+        :raises AirflowFailException: there is no such connection, or it is of no use.
+        """
+        return opening_options(table, self._options_with_catalog(table))
+
+    def _options_with_catalog(self, table: str) -> dict[str, Any]:
+        name = TableName.parse(table)
+        if name is None:
+            return self.storage_options
+        return {**self._options, **self._catalog_options(name)}
+
+    def _catalog_options(self, name: TableName) -> dict[str, Any]:
+        found = catalog_options(name, self._fields)
+        for secret in secrets_of(found):
+            mask_secret(secret)
+        return found
 
     def options_for(self, addresses: Iterable[str]) -> dict[str, Any]:
         """The storage options for several tables, with the options of the catalogs that their names need.
@@ -101,7 +120,7 @@ class DeltaTableHook(BaseHook):
             if is_name(address):
                 catalog, _, name = address.partition("://")
                 database, _, table = name.partition(".")
-                options |= catalog_options(TableName(catalog.lower(), database, table), self._fields)
+                options |= self._catalog_options(TableName(catalog.lower(), database, table))
             elif self._fields is not None:
                 require_store(self._fields, self._options, address)
         return options
@@ -119,7 +138,7 @@ class DeltaTableHook(BaseHook):
         # Imported here, since it loads pyarrow, and a DAG file may import this module.
         from delta_log import Table
 
-        return Table(location, self.storage_options or None)
+        return Table(location, self.opening_options(table) or None)
 
     def test_connection(self) -> tuple[bool, str]:
         """Do at the table that the connection names (`test_table`) what jobs do there, since credentials alone prove nothing.
@@ -127,12 +146,13 @@ class DeltaTableHook(BaseHook):
         It makes the same checks as ``delta-maintenance doctor``: list, create under a condition, read, overwrite and delete.
         """
         try:
-            options, address = self._options, self._extra("test_table")
+            address = self._extra("test_table")
             if not address:
                 return True, (
                     "The storage options are well-formed, but nothing was tried: "
                     "name a table under 'Table to test with' to have its store examined."
                 )
+            options = self.opening_options(address)
             address = self.locate(address)
             # Imported here, since they load pyarrow, and a DAG file may import this module.
             from delta_log.runtime import Runtime

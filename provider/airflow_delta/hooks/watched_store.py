@@ -63,7 +63,7 @@ class WatchedStore:
             hook = self._hook
         location = self._location(hook, table_uri)
         hook.require_allowed(location)
-        return pool.open(location)
+        return pool.open(location, hook.opening_options(table_uri).get("vended"))
 
     def follow(self, table_uri: str, storage: Storage) -> Storage:
         """The storage of a table that is open already: another one if its name leads elsewhere by now. Blocks."""

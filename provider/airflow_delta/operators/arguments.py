@@ -156,7 +156,7 @@ class TableAddress(Address):
 TABLE = Option(
     "table",
     TableAddress(),
-    "the table: an absolute path, a URI such as s3://lake/events, or a name in a catalog, glue://sales.events or hms://sales.events",
+    "the table: an absolute path, a URI such as s3://lake/events, or a name in a catalog, glue://sales.events or uc://prod.sales.events",
     required=True,
 )
 DELTA_CONN_ID = Option(

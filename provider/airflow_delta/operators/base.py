@@ -115,9 +115,9 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     """Runs one maintenance job on one Delta table. A subclass names its operation, and takes its options as arguments.
 
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
-        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+        ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
-        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+        wasb, adls, azure_data_lake or azure, or of a catalog; default: the identity of the machine. (templated)
     :param spark_conn_id: connection that names the Spark master. (templated)
     :param engine: program that does the work: ``local`` processes, ``spark``, or ``auto``: Spark where the work is too much for
         one machine. (templated)
@@ -305,6 +305,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             delta_conn_id=self.value_of("delta_conn_id"),
             launcher=self.launcher,
             application=self.value_of("cluster_application"),
+            table=self.table,
         )
         return choice.runner(storage_options, self.log)
 
@@ -342,7 +343,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             identity = recall_or_begin(context, self.operation.name, self.table, time.time_ns() // 1000)
             mask_secret(identity.secret)
             spec = self._spec(context, identity, location, hook.allowed_roots)
-            report = self._run(context, spec, hook.storage_options, identity.secret, is_resumed)
+            report = self._run(context, spec, hook.opening_options(self.table), identity.secret, is_resumed)
         except (JobError, ContractError) as error:
             report_failure(context, self.operation.name, self.table, error, self)
             gauge_failure(context, self.operation.name, self.table)
@@ -403,7 +404,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
     def _cancel_submitted(self, context: Context) -> None:
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
         identity = recall_or_begin(context, self.operation.name, self.table, time.time_ns() // 1000)
-        runner = self.spark_runner(hook.storage_options)
+        runner = self.spark_runner(hook.opening_options(self.table))
         if isinstance(runner, DetachedRunner):
             location = self._located(context, hook, is_resumed=True)
             spec = self._spec(context, identity, location, hook.allowed_roots)

@@ -37,9 +37,9 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
     check has failed and the task fails.
 
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
-        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+        ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
-        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+        wasb, adls, azure_data_lake or azure, or of a catalog; default: the identity of the machine. (templated)
     :param spark_conn_id: connection of a Spark whose machines are examined, too; the session is opened beside the task. Default: no
         Spark is looked at. (templated)
     :param executor_credentials: credentials of Spark's executors: ``job``: the credentials of the task are sent to them;
@@ -93,7 +93,7 @@ class DeltaDoctorOperator(CheckedArguments, BaseOperator):
         if location != self.table:
             self.log.info("%s is at %s.", printable(self.table), printable(location))
         try:
-            document = self._examine(location, hook.storage_options)
+            document = self._examine(location, hook.opening_options(self.table))
         except JobError as error:
             raise airflow_exception(error) from None
         self._tell(document)

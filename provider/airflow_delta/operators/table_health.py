@@ -32,9 +32,9 @@ class DeltaTableHealthOperator(CheckedArguments, BaseOperator):
     arguments. The task reads the log itself and starts no job. It succeeds whatever the status is.
 
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
-        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+        ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
-        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+        wasb, adls, azure_data_lake or azure, or of a catalog; default: the identity of the machine. (templated)
     :param small_files: most files that OPTIMIZE may find to merge; default: 10. (templated)
     :param deleted_rows_ratio: greatest part of deleted rows in any partition; default: 0.1. (templated)
     :param reclaimable_size: most bytes of removed files that VACUUM may find to delete; default: 1GiB. (templated)

@@ -92,12 +92,16 @@ class SparkConnectRunner(DetachedRunner):
 
     :param spark_conn_id: the Airflow connection that names the server.
     :param delta_conn_id: the Airflow connection with the credentials of the table.
+    :param table: the table as its task names it, for credentials that a catalog gives out; default: the address of the job. Who follows
+        a job without it, as a trigger does, needs none.
     """
 
     poll_seconds = 2.0
 
-    def __init__(self, spark_conn_id: str, delta_conn_id: str | None = None) -> None:
-        self._spark_conn_id, self._delta_conn_id = spark_conn_id, delta_conn_id
+    def __init__(
+        self, spark_conn_id: str, delta_conn_id: str | None = None, table: str | None = None
+    ) -> None:
+        self._spark_conn_id, self._delta_conn_id, self._table = spark_conn_id, delta_conn_id, table
         self._remote: str | None = None
         self.place = _place(spark_conn_id)
 
@@ -163,7 +167,7 @@ class SparkConnectRunner(DetachedRunner):
     def _run(self, flag: str, rewrite: DetachedRewrite, spec: JobSpec, run_key: str) -> JobReport | JobHandle:
         """Run one of the two jobs beside the task; return its report, or the handle of the rewrite that it has begun."""
         runner = LocalJobRunner(
-            DeltaTableHook(self._delta_conn_id).storage_options,
+            DeltaTableHook(self._delta_conn_id).opening_options(self._table or spec.table),
             log,
             (*JOB_COMMAND, flag),
             environment={"SPARK_REMOTE": self._address, DETACHED_REWRITE_VARIABLE: rewrite.to_json()},

@@ -35,6 +35,7 @@ class SparkChoice(Struct, frozen=True):
     :param deploy_mode: ``client`` or ``cluster``; ``None``: the deploy mode of the connection.
     :param launcher: object that starts drivers in the user's own way, instead of the connection.
     :param application: the job's program, as the cluster's machines find it.
+    :param table: the table as its task names it.
     """
 
     operation: str
@@ -45,13 +46,14 @@ class SparkChoice(Struct, frozen=True):
     delta_conn_id: str | None = None
     launcher: DriverLauncher | None = None
     application: str | None = None
+    table: str | None = None
 
     def runner(self, storage_options: Mapping[str, Any], log: TaskLog) -> JobRunner | DetachedRunner:
         """
         :raises JobCannotStart: there is no such connection, or no runner for it.
         """
         if self.launcher is not None:
-            return self._on_cluster(self.launcher)
+            return self._on_cluster(self.launcher, storage_options)
         connection = require_connection(self.spark_conn_id)
         if is_spark_connect(connection):
             return self._on_connect_server(storage_options, log)
@@ -71,7 +73,7 @@ class SparkChoice(Struct, frozen=True):
                 f"Connection {self.spark_conn_id!r} has deploy-mode {mode!r}, which is neither 'client' nor 'cluster'. Nothing was submitted."
             )
         require_kubernetes_client(self.spark_conn_id)
-        return self._on_cluster(self._launcher(master_of(self.spark_conn_id) or "", extra))
+        return self._on_cluster(self._launcher(master_of(self.spark_conn_id) or "", extra), storage_options)
 
     def _on_connect_server(
         self, storage_options: Mapping[str, Any], log: TaskLog
@@ -83,10 +85,16 @@ class SparkChoice(Struct, frozen=True):
                 self.spark_conn_id,
             )
         if self.operation in DETACHED_OPERATIONS:
-            return SparkConnectRunner(self.spark_conn_id, self.delta_conn_id)
+            return SparkConnectRunner(self.spark_conn_id, self.delta_conn_id, self.table)
         return ConnectJobRunner(self.spark_conn_id, storage_options, log)
 
-    def _on_cluster(self, launcher: DriverLauncher) -> ClusterJobRunner:
+    def _on_cluster(self, launcher: DriverLauncher, storage_options: Mapping[str, Any]) -> ClusterJobRunner:
+        if "vended" in storage_options:
+            raise JobCannotStart(
+                f"{self.table} is opened with credentials that its catalog gives out, and with deploy mode 'cluster' the token for the catalog "
+                "would have to be put where others can read it. Nothing was submitted. Use deploy mode 'client', or set vended_credentials of "
+                "the catalog's option to false and give the cluster's machines an identity that may use the table."
+            )
         return ClusterJobRunner(
             launcher,
             delta_conn_id=self.delta_conn_id,

@@ -33,9 +33,9 @@ class DeltaTableSensor(CheckedArguments, BaseSensorOperator):
     """Waits for something about one Delta table.
 
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
-        ``glue://sales.events`` or ``hms://sales.events``. (templated)
+        ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param delta_conn_id: connection with the credentials of the table's storage, of type delta, aws, google_cloud_platform,
-        wasb, adls, azure_data_lake or azure; default: the identity of the machine. (templated)
+        wasb, adls, azure_data_lake or azure, or of a catalog; default: the identity of the machine. (templated)
     :param deferrable: switch to wait in the triggerer, holding no slot; default: ``[operators] default_deferrable``.
     :param poke_interval: seconds between two looks at the table.
 

@@ -1,25 +1,22 @@
 """Finds out where a table is that is given by its name in a catalog, and which tables a database of a catalog has.
 
-A lookup is one request. Requests are made with the identity of the table's storage options. Two options belong to catalogs alone, and no store
-ever sees them: ``glue`` (:mod:`delta_log.catalog.glue`) and ``hive_metastore`` (:mod:`delta_log.catalog.hive`). The client library
-of a catalog is loaded by the first lookup.
+A lookup is one request, or two. Options of catalogs (:data:`~delta_log.storage.schemes.CATALOG_OPTIONS`) stand beside the options of the
+store, which never sees them: ``glue`` (:mod:`delta_log.catalog.glue`), ``hive_metastore`` (:mod:`delta_log.catalog.hive`), and ``unity``,
+``polaris``, ``lakekeeper`` and ``gravitino`` (:mod:`delta_log.catalog.rest`). The client library of a catalog is loaded by the first lookup.
+
+Some catalogs give out credentials for the store. :func:`opening_options` says so to the store by the option ``vended``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
-from delta_log.catalog.table_name import CatalogEntry, TableName
-from delta_log.errors import InvalidRequest, NotDelta
-from delta_log.storage.schemes import kind_of, opened_kind, scheme_of
+from delta_log.catalog.table_name import TableName
+from delta_log.errors import InvalidRequest, NotDelta, UnsupportedFeature
+from delta_log.storage.schemes import CATALOG_OPTIONS, CATALOGS, kind_of, opened_kind, scheme_of
 from delta_log.storage.table_uri import is_name, one_spelling
-
-#: By scheme: the module whose ``entry_of`` asks the catalog for a table, and ``entries_of`` for the tables of a database.
-_MODULES = {"glue": "delta_log.catalog.glue", "hms": "delta_log.catalog.hive"}
-#: Storage options that are for catalogs.
-CATALOG_OPTIONS = ("glue", "hive_metastore")
 
 
 def locate(address: str, storage_options: Mapping[str, Any] | None = None) -> str:
@@ -35,8 +32,23 @@ def locate(address: str, storage_options: Mapping[str, Any] | None = None) -> st
     name = TableName.parse(address)
     if name is None:
         return _openable(address)
-    entry: CatalogEntry = import_module(_MODULES[name.catalog]).entry_of(name, storage_options or {})
+    entry: _Entry = import_module(CATALOGS[name.catalog].module).entry_of(name, storage_options or {})
     return _location(entry, name)
+
+
+def databases_of(
+    scheme: str, catalog: str, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """Yield the databases of a catalog, each with the catalog before it and dots between the parts.
+
+    :raises InvalidRequest: an option is wrong.
+    :raises NotInCatalog: there is no such catalog.
+    :raises StorageError: the catalog refuses (:class:`~delta_log.errors.AccessDenied`), or does not answer.
+    """
+    found: Iterator[str] = import_module(CATALOGS[scheme].module).databases_of(
+        scheme, catalog, storage_options or {}
+    )
+    return found
 
 
 def locate_all(
@@ -51,20 +63,26 @@ def locate_all(
     :raises NotInCatalog: the catalog has no such database. A Hive metastore has no tables of it instead.
     :raises StorageError: the catalog refuses (:class:`~delta_log.errors.AccessDenied`), or does not answer.
     """
-    for name, entry in import_module(_MODULES[database.catalog]).entries_of(database, storage_options or {}):
+    module = import_module(CATALOGS[database.catalog].module)
+    for name, entry in module.entries_of(database, storage_options or {}):
         location = None
         try:
             location = None if entry is None else _location(entry, name)
         except NotDelta:
             continue
-        except (
-            InvalidRequest
-        ):  # a location that is no address: the lookup says so, and the other tables are found
+        # A location that is no address, or a table that is not supported: the lookup says so, and the other tables are found.
+        except (InvalidRequest, UnsupportedFeature):
             pass
         yield name, location
 
 
-def _location(entry: CatalogEntry, name: TableName) -> str:
+class _Entry(Protocol):
+    """What a catalog knows of a table."""
+
+    def location_as(self, name: TableName) -> str: ...
+
+
+def _location(entry: _Entry, name: TableName) -> str:
     location = entry.location_as(name)
     if is_name(location):
         raise NotDelta(str(name), f"the catalog has another name as its location ({location})")
@@ -80,3 +98,22 @@ def _openable(address: str) -> str:
 def without_catalogs(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the options that are for the store."""
     return {name: value for name, value in (storage_options or {}).items() if name not in CATALOG_OPTIONS}
+
+
+def opening_options(address: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the options that open the place of a table. This asks no catalog.
+
+    For a name in a catalog that gives out credentials, the option ``vended`` says which ones the store is opened with; each process gets
+    them for itself and renews them (:mod:`delta_log.storage.vending.vended_credentials`). ``vended_credentials`` of the catalog's option
+    may say otherwise.
+
+    :param address: address or name of the table.
+    :raises InvalidRequest: the name is wrong.
+    """
+    options, name = without_catalogs(storage_options), TableName.parse(address)
+    if name is None or not CATALOGS[name.catalog].vends:
+        return options
+    catalog = (storage_options or {}).get(CATALOGS[name.catalog].option)
+    if isinstance(catalog, Mapping) and catalog.get("vended_credentials") is not False:
+        options["vended"] = {"scheme": name.catalog, "name": list(name.parts), "catalog": dict(catalog)}
+    return options

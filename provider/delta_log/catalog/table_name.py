@@ -1,4 +1,7 @@
-"""A table's name in a catalog: ``glue://database.table`` and ``hms://database.table``.
+"""A table's name in a catalog: ``glue://database.table``, ``uc://catalog.schema.table``, ….
+
+Glue and the Hive metastore have databases. Unity Catalog, Polaris, Lakekeeper and Gravitino have catalogs (Lakekeeper: warehouses) with
+databases in them; in Polaris and Lakekeeper these may lie in others, so that such a name has three parts or more.
 
 The name holds no host and no account. Which catalog is asked, and as whom, is said by the storage options alone, so a name from
 an untrusted form cannot send a request, or credentials, elsewhere.
@@ -15,17 +18,18 @@ from msgspec import Struct, field
 
 from delta_log.errors import InvalidRequest, NotDelta, brief
 from delta_log.redaction import redact_uri
-from delta_log.storage.table_uri import is_name
+from delta_log.storage.schemes import CATALOGS
+from delta_log.storage.table_uri import is_name, one_spelling
 
-#: What both catalogs take for a database or table; a dot would leave open where the database ends.
-_PART = r"[\w-]{1,255}"
-_NAME = re.compile(rf"([A-Za-z]+)://({_PART})\.({_PART})/?")
+#: What catalogs take for a database or table; a dot would leave open where the database ends.
+_PART = re.compile(r"[\w-]{1,255}")
 
 
 class TableName(Struct, frozen=True):
-    """A parsed name. Both catalogs keep names in lower case.
+    """A parsed name; of Glue and Hive in lower case, as they keep names.
 
-    :param catalog: ``glue`` or ``hms``.
+    :param catalog: scheme of the catalog, such as ``glue``.
+    :param database: database; with its catalog before it, and dots between the parts, where there are catalogs of databases.
     """
 
     catalog: str
@@ -40,16 +44,19 @@ class TableName(Struct, frozen=True):
         """
         if not is_name(address):
             return None
-        match = _NAME.fullmatch(address)
-        if match is None:
-            scheme = address.partition("://")[0].lower()
+        scheme, _, name = one_spelling(address).partition("://")
+        kind, parts = CATALOGS[scheme], name.split(".")
+        if not (kind.is_parted(len(parts)) and all(map(_PART.fullmatch, parts))) or address.endswith("//"):
             raise InvalidRequest(
-                f"{brief(redact_uri(address))!r} is not a name in a catalog. Write {scheme}://database.table, with letters, digits, "
+                f"{brief(redact_uri(address))!r} is not a name in a catalog. Write {scheme}://{kind.form}, with letters, digits, "
                 "underscores and hyphens. Which catalog is asked stands in the storage options (in Airflow: in the connection), not "
                 "in the name."
             )
-        catalog, database, table = match.groups()
-        return cls(catalog.lower(), database.lower(), table.lower())
+        return cls(scheme, ".".join(parts[:-1]), parts[-1])
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (*self.database.split("."), self.table)
 
     def __str__(self) -> str:
         return f"{self.catalog}://{self.database}.{self.table}"

@@ -55,7 +55,9 @@ def identity_of(table_uri: str, storage_options: Mapping[str, Any]) -> str:
     scheme = scheme_of(table_uri)
     if scheme in ("", "file"):
         return "the user of this process"
-    kind = kind_of(scheme)
+    kind, vended = kind_of(scheme), storage_options.get("vended")
+    if vended is not None:
+        return f"the credentials that a catalog gave for {vended['scheme']}://{'.'.join(vended['name'])}"
     named = _BY_FAMILY.get("" if kind is None else kind.family, _other)(storage_options)
     return named or this_machine()
 

@@ -53,7 +53,7 @@ _S3 = _Known(
         "endpoint_url use_ssl requester_pays default_block_size default_fill_cache default_cache_type version_aware "
         "max_concurrency fixed_upload_size local_expiry_check"
     ),
-    _names("anon key secret token username password profile assume_role"),
+    _names("anon key secret token username password profile assume_role vended"),
     {
         "client_kwargs": _Known(
             _names("region_name verify use_ssl endpoint_url"),
@@ -85,7 +85,7 @@ _GCS = _Known(
         "endpoint_url project access requests_timeout timeout requester_pays quota_project_id block_size cache_timeout check_connection "
         "consistency default_location listings_expiry_time max_paths secure_serialize skip_instance_cache use_listings_cache version_aware"
     ),
-    _names("token impersonation_chain scopes"),
+    _names("token impersonation_chain scopes vended"),
 )
 _AZURE = _Known(
     _names(
@@ -95,7 +95,7 @@ _AZURE = _Known(
     ),
     _names(
         "account_key connection_string credential sas_token tenant_id client_id client_secret anon managed_identity_client_id "
-        "workload_identity_tenant_id additionally_allowed_tenants"
+        "workload_identity_tenant_id additionally_allowed_tenants vended"
     ),
     added={"anon": False},
 )
@@ -117,6 +117,24 @@ def ambient_options(table_uri: str, storage_options: Mapping[str, Any]) -> Ambie
     if kind is not None and storage_options:
         options |= known.added or {}
     return AmbientOptions(options, tuple(withheld))
+
+
+def without_identity(table_uri: str, storage_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of a table in an object store but those that are known to be part of an identity.
+
+    They stay in this process, so that an unknown one is left for the store to refuse.
+    """
+    kind = opened_kind(scheme_of(table_uri))
+    return dict(storage_options) if kind is None else _unnamed(_BY_FAMILY[kind.family], storage_options)
+
+
+def _unnamed(known: _Known, given: Mapping[str, Any]) -> dict[str, Any]:
+    nested = known.nested or {}
+    return {
+        name: _unnamed(nested[name], value) if name in nested and isinstance(value, Mapping) else value
+        for name, value in given.items()
+        if name not in known.identity
+    }
 
 
 def _settings(known: _Known, given: Mapping[str, Any], place: str, withheld: list[str]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The class of a store is loaded by its entry there. S3 alone is named here, since
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,6 +13,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from delta_log.errors import InvalidRequest
+from delta_log.storage.access_denied import identity_of
+from delta_log.storage.ambient_options import without_identity
 from delta_log.storage.schemes import S3, StoreKind, kind_of, opened_kind, scheme_of, store_of
 from delta_log.storage.storage import Storage
 from delta_log.storage.table_uri import is_name, local_path, one_spelling, require_no_credentials
@@ -45,6 +48,9 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
     if lock is not None:
         return open_locked(table_uri, options, lock)
     scheme = scheme_of(table_uri)
+    if opened_kind(scheme) is None:
+        # No catalog gives out credentials for such a store.
+        options.pop("vended", None)
     if scheme in ("", "file"):
         from delta_log.storage.local.local_storage import LocalStorage
 
@@ -54,8 +60,24 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
         from delta_log.storage.remote import RemoteStorage
 
         return RemoteStorage(table_uri, options)
-    storage: Storage = _implementation(kind, table_uri)(table_uri, options)
-    return storage
+    return _open_object_store(kind, table_uri, options)
+
+
+def _open_object_store(kind: StoreKind, table_uri: str, options: Mapping[str, Any]) -> Storage:
+    """Open a store with the identity that the options have, or with credentials that a catalog gives out."""
+    vended = options.get("vended")
+    if vended is None:
+        own: Storage = _implementation(kind, table_uri)(table_uri, options)
+        return own
+    # Imported here, since few tables are opened so.
+    from delta_log.storage.vending.vended_credentials import vended_credentials
+
+    source = vended_credentials(vended)
+    settings = {**without_identity(table_uri, options), **kind.unsigned}
+    storage = _implementation(kind, table_uri)(table_uri, settings)
+    storage.sign(lambda: source.fetch(table_uri), identity_of(table_uri, options))
+    signed: Storage = storage
+    return signed
 
 
 def _implementation(kind: StoreKind, table_uri: str) -> Any:
@@ -105,7 +127,7 @@ def open_locked(table_uri: str, options: Mapping[str, Any], lock: object) -> Sto
 
     asked = LockOptions.from_mapping(lock, options)
     return LockedStorage(
-        _implementation(S3, table_uri)(table_uri, options),
+        _open_object_store(S3, table_uri, options),
         DynamoDBLock(table_uri, asked),
         conditional_put=asked.conditional_put,
     )
@@ -125,10 +147,13 @@ class StoragePool:
         self._opened: dict[tuple[str, str], Storage] = {}
         self._lock = threading.Lock()
 
-    def open(self, table_uri: str) -> Storage:
+    def open(self, table_uri: str, vended: Mapping[str, Any] | None = None) -> Storage:
         """
+        :param vended: storage option ``vended`` of this table, whose client no other table shares.
         :raises InvalidRequest: no store has this scheme, or its package is missing.
         """
+        if vended is not None:
+            return self._open_vended(table_uri, vended)
         if is_on_disk(table_uri):
             return open_storage(table_uri, self._options)
         store = store_of(table_uri)
@@ -143,3 +168,11 @@ class StoragePool:
 
         assert isinstance(known, ObjectStorage)
         return known.beside(table_uri)
+
+    def _open_vended(self, table_uri: str, vended: Mapping[str, Any]) -> Storage:
+        place = (table_uri, json.dumps(vended, sort_keys=True))
+        with self._lock:
+            known = self._opened.get(place)
+            if known is None:
+                known = self._opened[place] = open_storage(table_uri, {**self._options, "vended": vended})
+            return known

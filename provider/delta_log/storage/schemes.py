@@ -9,6 +9,8 @@ Loads no client library: operators compare addresses while a DAG is parsed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -30,6 +32,7 @@ class StoreKind(Struct, frozen=True):
     :param account_endpoints: labels of the account's host that name one of its endpoints; all lead to one account. The first
         label belongs to :attr:`spelling`.
     :param spelling: the scheme of the one spelling that stands for all; default: the family.
+    :param unsigned: options with which the storage signs nothing.
     """
 
     family: str
@@ -41,6 +44,7 @@ class StoreKind(Struct, frozen=True):
     has_account: bool = False
     account_endpoints: tuple[str, ...] = ()
     spelling: str = ""
+    unsigned: Mapping[str, Any] = {}
 
     def canonical_authority(self, authority: str) -> str:
         """Return one text for all spellings of a bucket, a container or ``container@account``, for comparisons."""
@@ -63,8 +67,22 @@ class StoreKind(Struct, frozen=True):
         return (container if self.case_sensitive else container.lower()) + at + ".".join(labels)
 
 
-S3 = StoreKind("s3", ("s3", "s3a"), ("s3n",), ("delta_log.storage.objects.s3", "S3Storage"), "s3")
-GCS = StoreKind("gs", ("gs", "gcs"), (), ("delta_log.storage.objects.gcs", "GcsStorage"), "gcs")
+S3 = StoreKind(
+    "s3",
+    ("s3", "s3a"),
+    ("s3n",),
+    ("delta_log.storage.objects.s3", "S3Storage"),
+    "s3",
+    unsigned={"anon": True},
+)
+GCS = StoreKind(
+    "gs",
+    ("gs", "gcs"),
+    (),
+    ("delta_log.storage.objects.gcs", "GcsStorage"),
+    "gcs",
+    unsigned={"token": "anon"},
+)
 AZURE = StoreKind(
     "abfs",
     ("abfs", "abfss", "az"),
@@ -74,11 +92,53 @@ AZURE = StoreKind(
     has_account=True,
     account_endpoints=("dfs", "blob"),
     spelling="abfss",
+    unsigned={"anon": True},
 )
 STORES = (S3, GCS, AZURE)
 
-#: Schemes of names: not of a place, but of an entry in a catalog that says where the table is (:mod:`delta_log.catalog`).
-CATALOGS = ("glue", "hms")
+
+class CatalogKind(Struct, frozen=True):
+    """One kind of catalog, whose names say not where a table is, but which entry of the catalog says so (:mod:`delta_log.catalog`).
+
+    :param option: storage option that says which catalog is asked.
+    :param module: module that asks it.
+    :param form: form of its names behind the scheme, for messages.
+    :param keeps_case: ``False``: the catalog keeps names in lower case.
+    :param nests: ``True``: a name may have more parts than its form, since a database may lie in another one.
+    :param vends: ``True``: the catalog gives out credentials for the stores of its tables.
+    """
+
+    option: str
+    module: str
+    form: str
+    keeps_case: bool = True
+    nests: bool = False
+    vends: bool = False
+
+    @property
+    def has_catalogs(self) -> bool:
+        """Whether the first part of a name is a catalog, whose databases can be listed."""
+        return self.form.count(".") > 1
+
+    def is_parted(self, parts: int) -> bool:
+        """Whether a name has so many parts."""
+        fewest = self.form.count(".") + 1
+        return parts >= fewest if self.nests else parts == fewest
+
+
+#: By scheme. :mod:`delta_log.catalog.rest` asks those that speak HTTP.
+CATALOGS: Mapping[str, CatalogKind] = {
+    "glue": CatalogKind("glue", "delta_log.catalog.glue", "database.table", keeps_case=False),
+    "hms": CatalogKind("hive_metastore", "delta_log.catalog.hive", "database.table", keeps_case=False),
+    "uc": CatalogKind("unity", "delta_log.catalog.rest", "catalog.schema.table", vends=True),
+    "polaris": CatalogKind("polaris", "delta_log.catalog.rest", "catalog.namespace.table", nests=True),
+    "lakekeeper": CatalogKind(
+        "lakekeeper", "delta_log.catalog.rest", "warehouse.namespace.table", nests=True, vends=True
+    ),
+    "gravitino": CatalogKind("gravitino", "delta_log.catalog.rest", "catalog.schema.table"),
+}
+#: Names of the storage options of catalogs, which no store sees.
+CATALOG_OPTIONS = frozenset(kind.option for kind in CATALOGS.values())
 
 _KINDS = {scheme: kind for kind in STORES for scheme in (*kind.schemes, *kind.aliases)}
 

@@ -89,11 +89,13 @@ def one_spelling(address: str) -> str:
     """Return the spelling of a table's address that stands for all: ``s3://lake/t`` for ``s3a://lake/t/``, a path for a ``file`` URI.
 
     What is kept for a table outside of its log goes by it: maintenance assets, run identities, the page. A name in a catalog stands
-    for itself, in lower case. So does an address that has more than one meaning, without a slash at its end.
+    for itself, in lower case where the catalog keeps names so. So does an address that has more than one meaning, without a slash at its end.
     """
     bare = address.rstrip("/") or "/"
     if is_name(address):
-        return bare.lower()
+        scheme, separator, name = bare.partition("://")
+        scheme = scheme.lower()
+        return f"{scheme}{separator}{name if CATALOGS[scheme].keeps_case else name.lower()}"
     try:
         path = local_path(address)
         if path is not None:

@@ -7,6 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 
 from delta_log.storage.schemes import opened_kind, scheme_of
+from delta_log.storage.table_uri import is_name
 from delta_log.version import VERSION
 from delta_maintenance.doctor.check import FAILURE, OK, Check, Examination
 from delta_maintenance.process.requirements import REQUIRED, missing_here
@@ -56,6 +57,8 @@ def _client_of(table: str) -> str | Check:
         package, extra = _CATALOG_CLIENTS[scheme]
     elif kind is not None:
         package, extra = _CLIENT, kind.extra
+    elif is_name(table):
+        return "the catalog is asked without a client library"
     else:
         return f"{scheme}:// is opened by fsspec, and can only be read"
     if importlib.util.find_spec(package) is None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from delta_log.catalog.lookup import locate, without_catalogs
+from delta_log.catalog.lookup import locate, opening_options
 from delta_log.errors import NotATable, StorageError
 from delta_log.runtime import Runtime
 from delta_log.storage.access_denied import identity_of
@@ -67,12 +67,13 @@ def examine_store(
         found.append(locate(address, storage_options))
         return f"{address} is at {found[0]}"
 
+    given = address
     if is_name(address):
         if not examination.run("catalog", looked_up):
             examination.skip(["store.open", *_AFTER_OPENING], "it is not known where the table is")
             return
         address = found[0]
-    storage_options = without_catalogs(storage_options)
+    storage_options = opening_options(given, storage_options)
 
     def open_() -> str:
         opened.append(open_storage(address, storage_options))

@@ -7,6 +7,8 @@ include                         finds
 ``glue://sales.events``         this table; the catalog is asked where it is
 ``s3://lake/**``, ``/data/*``   the tables whose addresses match (:mod:`~delta_maintenance.fleet.pattern`)
 ``glue://sales.*``              the Delta tables of a database whose names match
+``uc://prod.*``                 the Delta tables of all databases of a catalog, where catalogs have databases
+``uc://prod.sales.*``           the Delta tables of one of them
 ==============================  ====================================================================================
 
 A pattern is searched from its last directory without a wildcard on. A directory with a ``_delta_log`` is a table, and is not searched
@@ -26,20 +28,21 @@ from typing import Any
 from msgspec import Struct
 
 from delta_log.arrow.prefetch import map_ordered
-from delta_log.catalog.lookup import locate, locate_all, without_catalogs
+from delta_log.catalog.lookup import databases_of, locate, locate_all, without_catalogs
 from delta_log.catalog.table_name import TableName
-from delta_log.errors import DeltaLogError, InvalidRequest, NotAFile, brief
+from delta_log.errors import DeltaLogError, InvalidRequest, NotAFile, NotDelta, brief
 from delta_log.log.file_names import LOG_DIRECTORY
 from delta_log.redaction import redact_uri
 from delta_log.runtime import Runtime
 from delta_log.storage.opening import StoragePool, open_storage
+from delta_log.storage.schemes import CATALOGS
 from delta_log.storage.storage import Storage
 from delta_log.storage.table_uri import is_name, one_spelling, require_absolute
 from delta_maintenance.errors import error_report
 from delta_maintenance.fleet.facts import UnreadTable
 from delta_maintenance.fleet.pattern import AddressPattern, Place, covers, has_wildcard, is_match
 
-_DATABASE = re.compile(r"([a-z]+)://([\w-]{1,255})\.([\w*-]{1,255})")
+_NAMES = re.compile(r"([a-z]+)://([\w-]{1,255})((?:\.[\w*-]{1,255})+)")
 #: Requests to a catalog that are on their way at once. Catalogs throttle sooner than stores.
 _LOOKUPS_AT_ONCE = 4
 _HIDDEN = ("_", ".")
@@ -133,7 +136,7 @@ def read_addresses(place: str, storage_options: Mapping[str, Any] | None = None)
 def _require_searchable(text: str) -> None:
     if is_name(text):
         if has_wildcard(text):
-            _database(text)
+            _Names.parse(text)
         else:
             TableName.parse(text)
         return
@@ -145,16 +148,38 @@ def _require_searchable(text: str) -> None:
         )
 
 
-def _database(text: str) -> tuple[TableName, str]:
-    """Return the database of a pattern of names, and the pattern of its tables."""
-    match = _DATABASE.fullmatch(one_spelling(text))
-    if match is None:
+class _Names(Struct, frozen=True):
+    """A pattern of names in a catalog.
+
+    :param catalog: scheme of the catalog.
+    :param database: the only database whose tables may match; ``None``: all databases of `parent` are looked at.
+    :param parent: first part of the names.
+    :param pattern: pattern of names without their scheme.
+    """
+
+    catalog: str
+    parent: str
+    database: str | None
+    pattern: str
+
+    @classmethod
+    def parse(cls, text: str) -> _Names:
+        """
+        :raises InvalidRequest: it is no such pattern.
+        """
+        match = _NAMES.fullmatch(one_spelling(text))
+        if match is not None:
+            catalog, parent, rest = match.groups()
+            database = f"{parent}{rest}".rpartition(".")[0]
+            if CATALOGS[catalog].has_catalogs:
+                is_whole = "." in database and not has_wildcard(database)
+                return cls(catalog, parent, database if is_whole else None, f"{parent}{rest}")
+            if not has_wildcard(database) and "." not in database:
+                return cls(catalog, parent, database, f"{parent}{rest}")
         raise InvalidRequest(
-            f"{brief(redact_uri(text))!r} is not a pattern of names in a catalog. Write one such as glue://sales.*, with wildcards in the "
-            "name of the table alone."
+            f"{brief(redact_uri(text))!r} is not a pattern of names in a catalog. Write one such as glue://sales.* with wildcards in the "
+            "name of the table alone, or uc://prod.* with wildcards behind the name of the catalog."
         )
-    catalog, database, table = match.groups()
-    return TableName(catalog, database, table), table
 
 
 def _head(pattern: str) -> str:
@@ -233,19 +258,27 @@ class _Search:
         yield from map_ordered(look_up, wanted, min(_LOOKUPS_AT_ONCE, len(wanted)))
 
     def _in_database(self, pattern: str) -> Iterator[FoundTable | UnreadTable]:
-        database, wanted = _database(pattern)
-        links = []
+        names, links = _Names.parse(pattern), []
         try:
-            for name, location in locate_all(database, self._options):
-                if not is_match(wanted, name.table):
-                    continue
-                if location is None:
-                    links.append(str(name))
-                else:
-                    yield FoundTable(str(name), one_spelling(location))
+            for database in self._databases(names):
+                for name, location in locate_all(TableName(names.catalog, database, "*"), self._options):
+                    if not is_match(names.pattern, f"{name.database}.{name.table}"):
+                        continue
+                    if location is None:
+                        links.append(str(name))
+                    else:
+                        yield FoundTable(str(name), one_spelling(location))
         except DeltaLogError as error:
             yield self._unread(pattern, error)
-        yield from self._named(links)
+        for found in self._named(links):
+            # It was found by a listing, which does not tell formats.
+            if not (isinstance(found, UnreadTable) and found.error.type == NotDelta.__name__):
+                yield found
+
+    def _databases(self, names: _Names) -> Iterable[str]:
+        if names.database is not None:
+            return [names.database]
+        return databases_of(names.catalog, names.parent, self._options)
 
     # -- stores ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from delta_log.catalog.lookup import locate, without_catalogs
+from delta_log.catalog.lookup import locate, opening_options
 from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
 from delta_log.storage.opening import open_storage
@@ -108,7 +108,7 @@ def take_lease(
     :param takes_over_own: a lease of the same owner does not count: the process that had it was killed.
     :raises DeltaLogError: the store does not answer.
     """
-    storage = open_storage(locate(table, storage_options), without_catalogs(dict(storage_options)))
+    storage = open_storage(locate(table, storage_options), opening_options(table, storage_options))
     return lease_of(storage, owner, runtime, period_ms, takes_over_own=takes_over_own)
 
 

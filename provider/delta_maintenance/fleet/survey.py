@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from delta_log.arrow.prefetch import map_ordered
-from delta_log.catalog.lookup import without_catalogs
+from delta_log.catalog.lookup import opening_options, without_catalogs
 from delta_log.errors import NotATable, TableDropped
 from delta_log.log.file_names import LOG_DIRECTORY, LogFileKind
 from delta_log.log.log_segment import LogSegment, segment_of
@@ -33,7 +33,7 @@ from delta_log.redaction import redacted
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import noticing_a_drop
-from delta_log.storage.opening import StoragePool
+from delta_log.storage.opening import StoragePool, open_storage
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config.features import supports
 from delta_log.upkeep.log_inventory import LogInventory, inventory_of, list_everything
@@ -90,11 +90,20 @@ def survey(
     :param memory: memory of the last survey.
     :param storage_options: options of the stores.
     :param threads: number of tables that are looked at at once.
-    :param open_table: function that opens the storage of a table; default: one client for each bucket.
+    :param open_table: function that opens the storage of a table at an address; default: one client for each bucket, and one for each
+        table for which a catalog gives out credentials.
     """
     wanted, known = list(tables), memory or SurveyMemory()
     now_ms, told = (runtime or Runtime()).now_ms(), progress or SilentProgress()
-    opened = open_table or StoragePool(without_catalogs(storage_options)).open
+    pool = StoragePool(without_catalogs(storage_options))
+
+    def opened(table: FoundTable) -> Storage:
+        if open_table is not None:
+            return open_table(table.location)
+        options = opening_options(table.table, storage_options)
+        # Clients of single tables are not kept: there may be thousands.
+        return open_storage(table.location, options) if "vended" in options else pool.open(table.location)
+
     surveyor = _Surveyor(opened, limits, now_ms, ByteBudget(LOG_BYTES_AT_ONCE))
     told.message(f"surveying {len(wanted):,} tables")
     results: list[_Result] = []
@@ -158,7 +167,7 @@ class _Surveyor:
     """Looks at tables; any thread may use it."""
 
     def __init__(
-        self, open_table: Callable[[str], Storage], limits: Limits, now_ms: int, budget: ByteBudget
+        self, open_table: Callable[[FoundTable], Storage], limits: Limits, now_ms: int, budget: ByteBudget
     ) -> None:
         self._open, self._limits, self._now_ms, self._budget = open_table, limits, now_ms, budget
 
@@ -173,7 +182,7 @@ class _Surveyor:
             return _Result(None if is_gone else known, unread)
 
     def _looked(self, table: FoundTable, known: KnownTable | None) -> _Result:
-        storage = self._open(table.location)
+        storage = self._open(table)
         log = list(storage.list_from(LOG_DIRECTORY))
         log_digest = _digest(log)
         if known is not None and (known.location, known.log_digest) == (table.location, log_digest):

@@ -70,6 +70,12 @@ class S3Server:
         bucket, _, key = place.partition("/")
         self.client().put_object(Bucket=bucket, Key=key, Body=data)
 
+    def read(self, place: str) -> bytes:
+        """Reads an object."""
+        bucket, _, key = place.partition("/")
+        content: bytes = self.client().get_object(Bucket=bucket, Key=key)["Body"].read()
+        return content
+
     def put_tree(self, directory: Path, place: str) -> None:
         """Writes the files of a directory."""
         for path in sorted(directory.rglob("*")):

@@ -171,6 +171,14 @@ class ObjectStorage(Storage):
         twin._locate(table_uri)
         return twin
 
+    def sign(self, fetch: Callable[[], Mapping[str, str]], identity: str) -> None:
+        """Have the requests of a storage that signs nothing signed from now on.
+
+        :param fetch: function that returns the credentials that are valid now, by the names that the client has for them.
+        :param identity: words for who asks, for errors.
+        """
+        self._credentials, self._identity = CredentialSource(fetch), identity
+
     @abstractmethod
     def _connect(self, seconds: int) -> Any:
         """Return a store of obstore.

@@ -27,7 +27,7 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_
 class Tables(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The tables of the fleet.
 
-    :param include: addresses, patterns such as ``s3://lake/**``, and namespaces of catalogs such as ``glue://sales.*``.
+    :param include: addresses, patterns such as ``s3://lake/**``, and namespaces of catalogs such as ``glue://sales.*`` and ``uc://prod.*``.
     :param exclude: patterns of tables that are left out.
     """
 
