@@ -144,7 +144,7 @@ def outcome_of(table: str, work: Work, report: JobReport, version: int) -> Outco
         started_ms=started_ms,
         status=report.status,
         forecast=work.cost,
-        outcome=Cost(metrics.get("numRemovedBytes", 0), seconds),
+        outcome=Cost(metrics.get("numRemovedBytes", 0), seconds, report.requests or 0),
         kind="" if error is None else error.kind,
         message="" if error is None else error.message,
         version=report.read_version if report.read_version is not None else version,

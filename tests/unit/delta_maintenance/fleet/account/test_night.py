@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fleet.nights import MONDAY_EVENING_MS, decided, night_of, successes, trusted
 from tests.support.fleet.table_figures import TableFigures
 from tests.support.repetition import examples
 
-from delta_maintenance.fleet.account.night import next_history
+from delta_maintenance.contract import JobReport
+from delta_maintenance.fleet.account.night import next_history, outcome_of
 from delta_maintenance.fleet.decision.document import Decision
 from delta_maintenance.fleet.history import FleetHistory
 from delta_maintenance.units import DAY_MS
@@ -77,3 +79,14 @@ def test_a_deletion_is_announced_by_one_night_and_done_by_the_next() -> None:
 def test_a_table_larger_than_any_limit_does_not_stop_the_others() -> None:
     tables = [TableFigures(num_large=1, large_bytes=1 << 62).surveyed("s3://lake/1", MONDAY_EVENING_MS)]
     assert [one.reason for one in decided(trusted(), tables).postponed] == ["healthy"]
+
+
+def test_the_requests_of_a_run_correct_the_next_forecast() -> None:
+    written, table = trusted(), figures(4, 500).surveyed("s3://lake/1", MONDAY_EVENING_MS)
+    first = decided(written, [table])
+    (work,) = first.units[0].operations
+    report = JobReport("optimize", table.table, "committed", "run", requests=round(3 * work.cost.requests))
+    outcome = outcome_of(table.table, work, report, 1)
+    history = next_history(night_of(written, [table], FleetHistory(), first, [outcome]))
+    (again,) = decided(written, [table], MONDAY_EVENING_MS + DAY_MS, history).units
+    assert again.cost.requests == pytest.approx(2 * work.cost.requests, rel=0.01)
