@@ -12,6 +12,7 @@ from delta_log.errors import InvalidRequest
 from delta_log.runtime import Runtime
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
+from delta_log.upkeep.log_inventory import list_everything
 from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.errors import error_report
 from delta_maintenance.fleet.account.approvals import ApprovalFolder, not_used_up
@@ -30,7 +31,7 @@ from delta_maintenance.fleet.policy.settings import settings_of
 from delta_maintenance.fleet.survey import survey
 from delta_maintenance.fleet.survey_memory import SurveyMemory, SurveyMemoryFile
 from delta_maintenance.health.options import HealthOptions
-from delta_maintenance.health.reading import read_health
+from delta_maintenance.health.reading import read_facts
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.units import format_bytes
@@ -101,7 +102,7 @@ def survey_one(
     opened = Table(table, storage_options)
     snapshot = opened.snapshot()
     options = settings_of(written, table, snapshot.properties).reading_options
-    facts = read_health(opened, options, runtime.now_ms())
+    facts = read_facts(opened.storage, snapshot, list_everything(opened.storage), options, runtime.now_ms())
     return SurveyedTable(
         table, facts.measured_ms, facts, snapshot.properties, tuple(snapshot.partition_columns)
     )

@@ -150,6 +150,7 @@ def outcome_of(table: str, work: Work, report: JobReport, version: int) -> Outco
         version=report.read_version if report.read_version is not None else version,
         saved_files=size.get("files_before", 0) - size.get("files_after", 0),
         saved_bytes=metrics.get("sizeOfDeletedData", 0),
+        by_log=work.by_log,
     )
     return Outcome(
         table,
