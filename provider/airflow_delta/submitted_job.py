@@ -48,14 +48,19 @@ class SubmittedJob(Struct, frozen=True):
         return replace(self, deadline_ms=deadline_ms)
 
 
-def recall_job(context: Mapping[str, Any], run_id: str, runner: str) -> SubmittedJob | None:
-    """The job of this run that an earlier process has submitted to the same kind of runner."""
+def submitted_job(context: Mapping[str, Any]) -> SubmittedJob | None:
+    """The job that a process of this task has submitted last."""
     store: StateStore | None = context.get("task_state_store")
     raw = None if store is None else store.get(_KEY)
     try:
-        found = SubmittedJob(**raw) if isinstance(raw, dict) else None
+        return SubmittedJob(**raw) if isinstance(raw, dict) else None
     except TypeError:  # another release wrote it: at worst the work is done again
         return None
+
+
+def recall_job(context: Mapping[str, Any], run_id: str, runner: str) -> SubmittedJob | None:
+    """The job of this run that an earlier process has submitted to the same kind of runner."""
+    found = submitted_job(context)
     return found if found is not None and (found.run_id, found.runner) == (run_id, runner) else None
 
 

@@ -296,6 +296,8 @@ class JobReport(Struct, frozen=True):
     :param partitions: changes that a committed rewrite made in those :data:`MAX_PARTITIONS` partitions that lost the most files:
         ``partition`` (raw values), and ``files_before``, ``files_after``, ``bytes_before`` and ``bytes_after`` of the files
         that it read and wrote.
+    :param requests: requests of this process to the object store during the job; absent on a disk, where Spark's machines did the work, and
+        where the client of the store does not count.
     :param phases: how long the run took to ``plan_ms``, to ``rewrite_ms`` and to ``commit_ms``, and how long it waited for a moment to
         commit (``wait_ms``).
     :param columns: the table's top-level columns, of a rewrite that committed; absent if there are more than
@@ -334,6 +336,7 @@ class JobReport(Struct, frozen=True):
     reading: Mapping[str, Any] | None = None
     skipping: Sequence[Mapping[str, Any]] | None = None
     partitions: Sequence[Mapping[str, Any]] | None = None
+    requests: int | None = None
     phases: Mapping[str, int] | None = None
     columns: Sequence[str] | None = None
     spark: SparkApplication | None = None

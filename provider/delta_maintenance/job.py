@@ -18,6 +18,7 @@ from delta_log.errors import DeltaLogError, StorageError
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
 from delta_log.snapshot.table_identity import noticing_a_drop
+from delta_log.storage.storage import REQUESTS
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
 from delta_maintenance.contract import JobReport, JobSpec
@@ -103,7 +104,10 @@ def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobRepo
         table = Table(spec.table, site.storage_options)
     except Exception as error:  # noqa: BLE001 - it becomes part of the report
         return failure(spec, error, started_ms, site.runtime.now_ms()).given_as(redact(given))
-    return run_on(table, spec, site, progress).given_as(given)
+    before = REQUESTS.total
+    report = run_on(table, spec, site, progress).given_as(given)
+    made = REQUESTS.total - before
+    return report if report.spark is not None or not made else replace(report, requests=made)
 
 
 def places(spec: JobSpec) -> tuple[str, ...]:

@@ -571,6 +571,15 @@ MEMORY_LIMIT = Option(
     argument="memory_limit",
     argument_default="1GiB",
 )
+SPARK_ABOVE = Option(
+    "spark_above_bytes",
+    Size(),
+    "size above which a rewrite of a fleet runs on Spark",
+    otherwise="none does",
+    group=HOW_TO_RUN,
+    flag="--spark-above",
+    argument="spark_above",
+)
 
 
 class Operation(Struct, frozen=True):

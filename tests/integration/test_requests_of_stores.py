@@ -91,8 +91,10 @@ def test_an_operation_makes_as_many_requests_as_the_documentation_says(
 
         def count(name: str, action: Callable[[], object]) -> None:
             proxy.requests.clear()
-            action()
+            result = action()
             counted[name] = Counter(map(kind, proxy.requests))
+            if isinstance(result, JobReport):
+                assert result.requests == counted[name].total(), name
 
         def job(operation: str, *, dry_run: bool = False, **more: Any) -> JobReport:
             spec = JobSpec(operation, uri, "run", more, engine="local", dry_run=dry_run)

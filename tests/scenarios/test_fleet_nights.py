@@ -249,3 +249,22 @@ def test_a_unit_goes_on_where_a_killed_process_has_left_it(tmp_path: Path) -> No
     assert ran == ["optimize", "checkpoint", "checkpoint"]
     assert [outcome.run.operation for outcome in result.outcomes] == ["optimize", "checkpoint"]
     assert not any(outcome.run.has_failed for outcome in result.outcomes)
+
+
+def test_a_process_that_is_killed_after_its_commit_leads_to_no_second_one(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, {"trust": {"new_table": "auto"}})
+    write_days(fleet.lake / "orders")
+    night = fleet.night.begin()
+
+    def killed_afterwards(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobReport:
+        assert run_job(spec, site, progress).status == "committed"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        FleetRunner(night, fleet.store, FleetJob(), fleet.site, SilentProgress(), killed_afterwards).run(None)
+    # Meanwhile there is work again, which this night has not decided on.
+    write_days(fleet.lake / "orders")
+    (result,) = FleetRunner(night, fleet.store, FleetJob(), fleet.site, SilentProgress()).run(None)
+    assert [outcome.run.status for outcome in result.outcomes] == ["already_done"]
+    history = DeltaTable(str(fleet.lake / "orders")).history()
+    assert [commit["operation"] for commit in history].count("OPTIMIZE") == 1

@@ -47,6 +47,7 @@ FULL_REPORT = JobReport(
     table_size={"files_before": 3},
     reading={"status": "healthy"},
     partitions=[{"partition": {"day": "1"}, "files_before": 3}],
+    requests=5,
     phases={"plan_ms": 1},
     skipping=[{"column": "id", "before": 0.1}],
     rewrite={"session_id": "s"},

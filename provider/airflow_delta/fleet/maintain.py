@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from airflow_delta.fleet.arguments import STATE, UnitNumbers
-from airflow_delta.fleet.fleet_task import NIGHT_KEY, FleetTask
-from airflow_delta.operators.arguments import DELTA_CONN_ID, by_attribute
+from airflow_delta.fleet.arguments import UnitNumbers
+from airflow_delta.fleet.fleet_task import NIGHT_KEY
+from airflow_delta.fleet.fleet_work import WORK_ARGUMENTS, FleetWorkOperator
+from airflow_delta.operators.arguments import by_attribute
+from airflow_delta.submitted_job import submitted_job
 from delta_log.printable import printable
-from delta_maintenance.options import MEMORY_LIMIT, PARALLELISM, Option, Text
+from delta_maintenance.options import Option, Text
 from delta_maintenance.units import counted
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from delta_maintenance.fleet.account.night import Outcome, UnitResult
 
 
-class DeltaFleetMaintainOperator(FleetTask, BaseOperator):
-    """Does the work of a decision on some tables, one after the other, in the process of the task.
+class DeltaFleetMaintainOperator(FleetWorkOperator):
+    """Does the work of a decision on some tables, one after the other, in the process of the task; large rewrites run on Spark. It also
+    takes the arguments of :class:`~airflow_delta.fleet.fleet_work.FleetWorkOperator`.
 
     What comes of each operation is written to the fleet's memory at once. Another try of the task goes on with what is not done. The
     task fails when all its tables had their turn, if one of them failed.
@@ -30,10 +32,8 @@ class DeltaFleetMaintainOperator(FleetTask, BaseOperator):
     :param night: id of the night that was decided. (templated)
     :param units: numbers of the units within the decision.
     :param title: name of the mapped task, for people.
-    :param state: directory in which the fleet keeps its memory. (templated)
-    :param delta_conn_id: connection with the credentials of the stores; default: the identity of the machine. (templated)
-    :param memory_limit: ceiling for the memory of a rewrite. (templated)
-    :param parallelism: threads of a rewrite at a time; default: what the machine has. (templated)
+    :param deferrable: switch to give up the worker slot while a rewrite runs on a cluster; default:
+        ``[operators] default_deferrable``.
     """
 
     arguments = by_attribute(
@@ -46,39 +46,29 @@ class DeltaFleetMaintainOperator(FleetTask, BaseOperator):
             templates="none",
         ),
         Option("title", Text(), "name of the mapped task, for people", templates="none"),
-        STATE,
-        DELTA_CONN_ID,
-        MEMORY_LIMIT,
-        PARALLELISM,
+        *WORK_ARGUMENTS,
     )
-    template_fields = (NIGHT_KEY, "state", "delta_conn_id", "memory_limit", "parallelism")
-    ui_color = "#e3f4f7"
+    template_fields = (NIGHT_KEY, *FleetWorkOperator.template_fields)
 
     def __init__(
         self,
         *,
         night: str,
         units: Sequence[int],
-        state: str,
         title: str | None = None,
-        delta_conn_id: str | None = None,
-        memory_limit: int | str = "1GiB",
-        parallelism: int | str | None = None,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.night = night
         self.units = units
         self.title = title
-        self.state = state
-        self.delta_conn_id = delta_conn_id
-        self.memory_limit = memory_limit
-        self.parallelism = parallelism
+        self._deferrable = deferrable
         self.check_known()
 
     def execute(self, context: Context) -> dict[str, int]:
         with self.at_work():
-            results = self._done()
+            results = self._done(context)
         outcomes = [outcome for result in results for outcome in result.outcomes]
         for result in results:
             if result.not_begun is not None:
@@ -91,9 +81,9 @@ class DeltaFleetMaintainOperator(FleetTask, BaseOperator):
             "not_begun": sum(result.not_begun is not None for result in results),
         }
 
-    def _done(self) -> list[UnitResult]:
+    def _done(self, context: Context) -> list[UnitResult]:
         # Imported here, since they load pyarrow, and a DAG file imports this module.
-        from delta_maintenance.fleet.run import FleetJob, FleetRunner, last_moment
+        from delta_maintenance.fleet.run import FleetRunner, last_moment, unit_run
 
         store = self.store()
         night, numbers = store.night(self.value_of(NIGHT_KEY)), self.value_of("units")
@@ -101,14 +91,13 @@ class DeltaFleetMaintainOperator(FleetTask, BaseOperator):
             raise AirflowFailException(
                 f"The night {night.run_id} is accounted for already, so nothing of it is done any more. Run the DAG again."
             )
-        job = FleetJob(
-            memory_limit_bytes=self.value_of("memory_limit"),
-            parallelism=self.value_of("parallelism"),
-            allowed_roots=self.hook.allowed_roots,
-        )
         site = self.site(night.decision.units[number].table for number in numbers)
-        runner = FleetRunner(night, store, job, site, self.progress())
-        return runner.run(last_moment(night.decision, None), numbers)
+        runner = FleetRunner(night, store, self.fleet_job(), site, self.progress(), self.job_runner(context))
+        # A job that an earlier process of this task has submitted is gone on with, also where the window has closed since.
+        job = submitted_job(context)
+        begun = [n for n in numbers if job is not None and job.run_id.startswith(unit_run(night, n))]
+        others = [number for number in numbers if number not in begun]
+        return [*runner.run(None, begun), *runner.run(last_moment(night.decision, None), others)]
 
 
 def _failure(failed: Sequence[Outcome]) -> Exception:

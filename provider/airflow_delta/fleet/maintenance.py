@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 from msgspec.structs import replace
 
 from airflow_delta.assets import MAINTENANCE_ALIAS, maintenance_asset
-from airflow_delta.fleet.arguments import POLICY, STATE
-from airflow_delta.fleet.fleet_task import FleetTask, document_of
+from airflow_delta.fleet.arguments import POLICY
+from airflow_delta.fleet.fleet_task import document_of
+from airflow_delta.fleet.fleet_work import WORK_ARGUMENTS, FleetWorkOperator
 from airflow_delta.links import TableLink, TablePageLink, leading_links
 from airflow_delta.monitoring.record import table_id
-from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, by_attribute
+from airflow_delta.operators.arguments import TABLE, by_attribute
 from delta_log.printable import printable
-from delta_maintenance.options import MEMORY_LIMIT, PARALLELISM
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
     from delta_maintenance.fleet.account.report import FleetReport
 
 
-class DeltaMaintenanceOperator(FleetTask, BaseOperator):
-    """Does what is due for one Delta table by a policy: a fleet of one table, in one task.
+class DeltaMaintenanceOperator(FleetWorkOperator):
+    """Does what is due for one Delta table by a policy: a fleet of one table, in one task. It also takes the arguments of
+    :class:`~airflow_delta.fleet.fleet_work.FleetWorkOperator`. ``state`` has a directory for each table below it.
 
     What a fleet promises holds here, too: unless the policy says otherwise, the first three runs only report, and deletions need a
     policy with ``trust: {deletions: auto}``, since nobody is asked. The XCom is the report of the run.
@@ -36,36 +36,22 @@ class DeltaMaintenanceOperator(FleetTask, BaseOperator):
         ``glue://sales.events`` or ``uc://prod.sales.events``. (templated)
     :param policy: path of the policy's file, absolute or beside the DAG file, or the policy's members as a dictionary; its ``tables``
         do not count. (templated)
-    :param state: directory in which the memory is kept, below it a directory for each table. (templated)
-    :param delta_conn_id: connection with the credentials of the stores; default: the identity of the machine. (templated)
-    :param memory_limit: ceiling for the memory of a rewrite. (templated)
-    :param parallelism: threads of a rewrite at a time; default: what the machine has. (templated)
     """
 
-    arguments = by_attribute(TABLE, POLICY, STATE, DELTA_CONN_ID, MEMORY_LIMIT, PARALLELISM)
-    template_fields = ("table", "policy", "state", "delta_conn_id", "memory_limit", "parallelism")
-    template_fields_renderers: ClassVar[dict[str, str]] = {"policy": "json"}
-    ui_color = "#e3f4f7"
-    operator_extra_links = (TableLink(), TablePageLink())
+    arguments = by_attribute(TABLE, POLICY, *WORK_ARGUMENTS)
+    template_fields = ("table", "policy", *FleetWorkOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **FleetWorkOperator.template_fields_renderers,
+        "policy": "json",
+    }
+    operator_extra_links = (*FleetWorkOperator.operator_extra_links, TableLink(), TablePageLink())
+    # A night that is interrupted is accounted for, and another one decides anew. So the task keeps its slot.
+    _deferrable = False
 
-    def __init__(
-        self,
-        *,
-        table: str,
-        policy: str | Mapping[str, Any],
-        state: str,
-        delta_conn_id: str | None = None,
-        memory_limit: int | str = "1GiB",
-        parallelism: int | str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, table: str, policy: str | Mapping[str, Any], **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.table = table
         self.policy = policy
-        self.state = state
-        self.delta_conn_id = delta_conn_id
-        self.memory_limit = memory_limit
-        self.parallelism = parallelism
         self.check_known()
         self.outlets = [*self.outlets, MAINTENANCE_ALIAS]
 
@@ -85,7 +71,7 @@ class DeltaMaintenanceOperator(FleetTask, BaseOperator):
     def _maintained(self, context: Context) -> FleetReport:
         # Imported here, since they load pyarrow, and a DAG file imports this module.
         from delta_maintenance.fleet.policy.document import Tables
-        from delta_maintenance.fleet.run import FleetJob, FleetNight
+        from delta_maintenance.fleet.run import FleetNight
         from delta_maintenance.fleet.text import render_report
 
         written, hook, instance = self.written_policy(), self.hook, context["ti"]
@@ -100,11 +86,6 @@ class DeltaMaintenanceOperator(FleetTask, BaseOperator):
             hook.allowed_roots,
             owner=f"of {instance.dag_id}, {instance.run_id}",
         )
-        job = FleetJob(
-            memory_limit_bytes=self.value_of("memory_limit"),
-            parallelism=self.value_of("parallelism"),
-            allowed_roots=hook.allowed_roots,
-        )
-        report = fleet.run((), job)
+        report = fleet.run((), self.fleet_job(), run=self.job_runner(context))
         self.tell(render_report(report))
         return report

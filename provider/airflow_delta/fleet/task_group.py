@@ -25,6 +25,11 @@ def delta_fleet(  # noqa: PLR0913 - each is an argument that a DAG file may give
     group_id: str = "fleet",
     memory_limit: int | str = "1GiB",
     parallelism: int | str | None = None,
+    spark_above: int | str | None = None,
+    spark_conn_id: str | None = None,
+    spark_conf: dict[str, Any] | None = None,
+    executor_credentials: str = "job",
+    deferrable: bool | None = None,
     asset: str = "fleet",
     report_to: Send | Sequence[Send] = (),
     approval_timeout: timedelta = timedelta(hours=20),
@@ -49,8 +54,16 @@ def delta_fleet(  # noqa: PLR0913 - each is an argument that a DAG file may give
     :param delta_conn_id: connection with the credentials of the stores; default: the identity of the machine. (templated)
     :param pool: pool of all tasks of the group.
     :param group_id: id of the group.
-    :param memory_limit: ceiling for the memory of a rewrite. (templated)
-    :param parallelism: threads of a rewrite at a time; default: what the machine has. (templated)
+    :param memory_limit: ceiling for the memory of a rewrite in the process of a task. (templated)
+    :param parallelism: threads of a rewrite, or Spark tasks, at a time; default: what the machine or cluster has. (templated)
+    :param spark_above: size above which a rewrite runs on Spark; default: all work is done in the processes of the tasks. (templated)
+    :param spark_conn_id: connection that names the Spark master for these rewrites; default: a Spark session of its own beside the
+        task, with all processors of the machine. (templated)
+    :param spark_conf: properties of a Spark job; they need ``spark_conn_id``. (its values templated)
+    :param executor_credentials: credentials of Spark's executors, ``job`` or ``ambient``, as for
+        :class:`~airflow_delta.operators.optimize.DeltaOptimizeOperator`. (templated)
+    :param deferrable: switch to give up the worker slot while a rewrite runs on a cluster; default:
+        ``[operators] default_deferrable``.
     :param asset: name of the asset ``delta-maintenance:<asset>``, which gets an event when a run is over.
     :param report_to: notifiers that get the report of each run, see
         :class:`~airflow_delta.notifications.fleet_report.DeltaFleetReportNotifier`.
@@ -69,6 +82,11 @@ def delta_fleet(  # noqa: PLR0913 - each is an argument that a DAG file may give
             map_index_template="{{ task.title }}",
             memory_limit=memory_limit,
             parallelism=parallelism,
+            spark_above=spark_above,
+            spark_conn_id=spark_conn_id,
+            spark_conf=spark_conf,
+            executor_credentials=executor_credentials,
+            deferrable=deferrable,
             **access,
         ).expand_kwargs(cast("Any", decide.output))
         account = DeltaFleetAccountOperator(

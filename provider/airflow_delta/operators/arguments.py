@@ -166,3 +166,9 @@ DELTA_CONN_ID = Option(
     otherwise="the identity of the machine",
     absence="the machine's own identity is used, and no fence of a connection holds",
 )
+SPARK_CONF = Option(
+    "spark_conf",
+    Members(),
+    "Spark properties of the job, such as spark.executor.memory",
+    templates="members",
+)

@@ -7,12 +7,9 @@ What an error becomes is decided in :mod:`~airflow_delta.operators.reporting.fai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
-from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowTaskTimeout, TaskDeferralTimeout
 from airflow.sdk.log import mask_secret
 from msgspec.structs import replace
 
@@ -20,8 +17,8 @@ from airflow_delta.hooks.delta_table import DeltaTableHook
 from airflow_delta.links import SparkApplicationLink, TableLink, TablePageLink, leading_links
 from airflow_delta.named_table import located
 from airflow_delta.notifications.failures import forget_failures
-from airflow_delta.operators.arguments import DELTA_CONN_ID, TABLE, CheckedArguments, Members, by_attribute
-from airflow_delta.operators.detached_run import DetachedRun
+from airflow_delta.operators.arguments import DELTA_CONN_ID, SPARK_CONF, TABLE, by_attribute
+from airflow_delta.operators.job_task import JobTask, chosen_spark_runner
 from airflow_delta.operators.monitoring import report_failure, report_run
 from airflow_delta.operators.reporting.failure import (
     airflow_exception,
@@ -37,10 +34,9 @@ from airflow_delta.operators.reporting.results import add_outlets, aliases_of, e
 from airflow_delta.operators.reporting.stats import count
 from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_report
 from airflow_delta.run_identity import RunIdentity, mark_succeeded, recall_or_begin
-from airflow_delta.runners.detached import DetachedRunner, JobHandle
 from airflow_delta.runners.job_environment import CLIENT, DEPLOY_MODES
-from airflow_delta.runners.job_runner import JobCannotStart, JobError, JobRunner
-from airflow_delta.runners.task_log import ProgressLog, tell_report
+from airflow_delta.runners.job_runner import JobError, JobRunner
+from airflow_delta.runners.task_log import tell_report
 from delta_log.errors import DeltaLogError
 from delta_log.printable import printable
 from delta_maintenance.contract import ErrorReport, JobReport, JobSpec
@@ -61,8 +57,8 @@ from delta_maintenance.options import (
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_delta.runners.detached import DetachedRunner
     from airflow_delta.runners.drivers.driver import DriverLauncher
-    from airflow_delta.runners.job_output import JobProgress
 
 
 #: The arguments of every operator that runs a job.
@@ -81,12 +77,7 @@ JOB_ARGUMENTS = (
     MEMORY_LIMIT,
     PARALLELISM,
     EXECUTOR_CREDENTIALS,
-    Option(
-        "spark_conf",
-        Members(),
-        "Spark properties of the job, such as spark.executor.memory",
-        templates="members",
-    ),
+    SPARK_CONF,
     Option(
         "spark_binary",
         Text(),
@@ -111,7 +102,7 @@ JOB_ARGUMENTS = (
 )
 
 
-class DeltaJobOperator(CheckedArguments, BaseOperator):
+class DeltaJobOperator(JobTask):
     """Runs one maintenance job on one Delta table. A subclass names its operation, and takes its options as arguments.
 
     :param table: address of the table: an absolute path, a URI such as ``s3://lake/events``, or a name in a catalog,
@@ -167,12 +158,8 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
 
     #: The argument. On a task it hides a method of Airflow's base class, which logs the template fields and which nothing calls.
     dry_run: bool | str  # type: ignore[assignment]
-    #: The Spark application of the job, as far as it is known before there is a report.
-    spark_application: Mapping[str, Any] | None = None
     #: The report of the job, once it has ended.
     report: JobReport | None = None
-    _runner: JobRunner | None = None
-    _cancel: Callable[[], None] | None = None
 
     # OpenLineage calls them by these names.
     get_openlineage_facets_on_start = lineage_at_start
@@ -235,21 +222,6 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         tasks.kwargs["outlets"] = [*outlets, *(alias for alias in aliases if alias not in outlets)]
         return tasks
 
-    @property
-    def must_defer(self) -> bool:
-        """Whether the DAG file asks for it, and no setting."""
-        return self._deferrable is True
-
-    @property
-    def deferrable(self) -> bool:
-        """Whether the task gives up its slot while its job runs elsewhere.
-
-        The setting is looked up when it is needed: parsing a DAG of a thousand operators would look it up a thousand times.
-        """
-        if self._deferrable is None:
-            return bool(conf.getboolean("operators", "default_deferrable", fallback=False))
-        return self._deferrable
-
     def check_known(self) -> None:
         super().check_known()
         if self.must_defer:
@@ -289,14 +261,9 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         return LocalJobRunner(storage_options, self.log, spark_master=self._spark_master())
 
     def spark_runner(self, storage_options: Mapping[str, Any]) -> JobRunner | DetachedRunner:
-        # Imported here, since the Spark provider is optional and slows down the parsing of DAG files.
-        try:
-            from airflow_delta.runners.spark_runner import SparkChoice
-        except ImportError as error:
-            raise JobCannotStart(
-                f"Spark cannot be used here ({error}). Install airflow-provider-delta[airflow,spark]."
-            ) from error
-        choice = SparkChoice(
+        return chosen_spark_runner(
+            storage_options,
+            self.log,
             self.operation.name,
             self.value_of("spark_conn_id"),
             deploy_mode=self.value_of("deploy_mode"),
@@ -307,7 +274,6 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             application=self.value_of("cluster_application"),
             table=self.table,
         )
-        return choice.runner(storage_options, self.log)
 
     def _spark_master(self) -> str | None:
         """The master that a local job may hand its work over to; only ``engine="auto"`` does."""
@@ -334,7 +300,7 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
             return self._carry_out(context, is_resumed=True)
 
     def _carry_out(self, context: Context, *, is_resumed: bool) -> dict[str, Any]:
-        self._instance: Any = context["ti"]
+        self._instance = context["ti"]
         self.check_all()
         hook = DeltaTableHook(self.value_of("delta_conn_id"))
         hook.require_allowed(*self.operation.places(self.options()))
@@ -388,35 +354,6 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         spark_conn_id = self.value_of("spark_conn_id")
         return with_spark_connection(error, spark_conn_id, master_of(spark_conn_id))
 
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout:
-            try:
-                self._cancel_submitted(context)
-            except JobError as error:
-                self.log.warning("The job could not be cancelled, and may go on: %s", printable(str(error)))
-            raise AirflowTaskTimeout(
-                f"The job took longer than the task's execution_timeout ({self.execution_timeout}), and was cancelled. What it has committed "
-                "stands; another try goes on with the rest."
-            ) from None
-
-    def _cancel_submitted(self, context: Context) -> None:
-        hook = DeltaTableHook(self.value_of("delta_conn_id"))
-        identity = recall_or_begin(context, self.operation.name, self.table, time.time_ns() // 1000)
-        runner = self.spark_runner(hook.opening_options(self.table))
-        if isinstance(runner, DetachedRunner):
-            location = self._located(context, hook, is_resumed=True)
-            spec = self._spec(context, identity, location, hook.allowed_roots)
-            self._detached_run(context, runner, spec, identity.secret).cancel()
-
-    def on_kill(self) -> None:
-        if self._runner is not None:
-            self.log.info("Stopping the job in %s.", self._runner.place)
-            self._runner.stop()
-        if self._cancel is not None:
-            self._cancel()
-
     def _spec(
         self,
         context: Context,
@@ -453,66 +390,11 @@ class DeltaJobOperator(CheckedArguments, BaseOperator):
         is_resumed: bool,
     ) -> JobReport:
         if spec.engine != "spark" and not is_resumed:
-            report = self._run_with(self.local_runner(storage_options), spec, run_key)
+            report = self.run_with(self.local_runner(storage_options), spec, run_key)
             if report.status != "needs_spark":
                 return report
             self.log.info(
                 "Going over to Spark: %s",
                 printable(report.engine_reason or "the work is too large for a local process."),
             )
-        spec = replace(spec, engine="spark")
-        runner = self.spark_runner(storage_options)
-        if isinstance(runner, DetachedRunner):
-            run = self._detached_run(context, runner, spec, run_key)
-            return run.go_on() if is_resumed else run.begin()
-        if self.must_defer:
-            raise JobCannotStart(
-                f"The task asks to be deferred (deferrable=True), but with {runner.place} the Spark driver runs beside it. Nothing was "
-                "submitted. Use a connection with deploy-mode 'cluster' or Spark Connect, or leave deferrable out."
-            )
-        return self._run_with(runner, spec, run_key)
-
-    def _detached_run(
-        self, context: Context, runner: DetachedRunner, spec: JobSpec, run_key: str
-    ) -> DetachedRun:
-        def defer(handle: JobHandle, seconds: float | None) -> NoReturn:
-            from airflow_delta.triggers.deferral import deferral_timeout
-            from airflow_delta.triggers.job import DeltaJobTrigger
-
-            self._cancel = None
-            self.defer(
-                trigger=DeltaJobTrigger(*runner.serialize(), handle),
-                method_name="execute_complete",
-                timeout=None if seconds is None else deferral_timeout(seconds),
-            )
-
-        self._say_start(spec, runner.place)
-        run = DetachedRun(
-            context,
-            runner,
-            spec,
-            run_key,
-            self.log,
-            self._show,
-            defer if self.deferrable else None,
-            self.execution_timeout,
-        )
-        self._cancel = run.interrupt
-        return run
-
-    def _run_with(self, runner: JobRunner, spec: JobSpec, run_key: str) -> JobReport:
-        self._runner = runner
-        self._say_start(spec, runner.place)
-        return runner.run(spec, self._show, run_key)
-
-    def _say_start(self, spec: JobSpec, place: str) -> None:
-        self._progress_log = ProgressLog(self.log)
-        self.log.info(
-            "%s of %s in %s, run %s.", spec.operation.upper(), printable(spec.table), place, spec.run_id
-        )
-
-    def _show(self, progress: JobProgress) -> None:
-        if progress.spark is not None and progress.spark != self.spark_application:
-            self.spark_application = progress.spark
-            SparkApplicationLink().show(self._instance, progress.spark)
-        self._progress_log.tell(progress)
+        return self.run_on_spark(context, spec, storage_options, run_key, is_resumed=is_resumed)

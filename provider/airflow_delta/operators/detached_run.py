@@ -221,13 +221,6 @@ class DetachedRun(Struct):
             forget_job(self.context)
             raise
 
-    def cancel(self) -> None:
-        """End the job that this task has submitted, if there is one."""
-        job = recall_job(self.context, self.spec.run_id, self._runner_name)
-        if job is not None and job.handle is not None:
-            self.runner.cancel(job.handle)
-        forget_job(self.context)
-
     @property
     def _runner_name(self) -> str:
         name, kwargs = self.runner.serialize()

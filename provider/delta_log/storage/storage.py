@@ -25,6 +25,7 @@ Callers may rely on these promises:
 from __future__ import annotations
 
 import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -145,6 +146,25 @@ def require_key(key: str) -> None:
         raise InvalidRequest(
             f"{key!r} is not a key: it must be a normalised path below the table's root. Nothing was written or deleted."
         )
+
+
+class RequestCount:
+    """Counts the requests that this process makes to object stores: S3, Google Cloud Storage and Azure Storage. Any thread may use it.
+
+    Repetitions that a client library makes by itself are not counted.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._lock = threading.Lock()
+
+    def add(self, number: int = 1) -> None:
+        with self._lock:
+            self.total += number
+
+
+#: The requests of this process.
+REQUESTS = RequestCount()
 
 
 class Storage(ABC):

@@ -21,6 +21,7 @@ from delta_maintenance.options import (
     HOW_TO_RUN,
     MEMORY_LIMIT,
     PARALLELISM,
+    SPARK_ABOVE,
     Count,
     Kind,
     Operation,
@@ -135,6 +136,7 @@ def _add_fleet(group: Any, commands: Mapping[str, Command]) -> None:
     )
     _add_flag(run, MEMORY_LIMIT)
     _add_flag(run, PARALLELISM)
+    _add_flag(run, SPARK_ABOVE)
     report = _named(parts, "report", commands["fleet report"], "the report of the newest night")
     for parser in (run, report):
         parser.add_argument(

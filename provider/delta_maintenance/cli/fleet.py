@@ -77,7 +77,11 @@ def run_fleet(options: argparse.Namespace) -> tuple[dict[str, Any], str, int]:
     night = FleetNight(_policy(options.policy), options.state, site, HumanProgress(sys.stderr))
     if options.dry_run:
         return _told(night.plan(options.approve))
-    job = FleetJob(memory_limit_bytes=options.memory_limit_bytes, parallelism=options.parallelism)
+    job = FleetJob(
+        memory_limit_bytes=options.memory_limit_bytes,
+        parallelism=options.parallelism,
+        spark_above_bytes=options.spark_above_bytes,
+    )
     seconds = None if options.max_minutes is None else options.max_minutes * 60
     return _told(night.run(options.approve, job, seconds))
 

@@ -46,7 +46,7 @@ class PastRun(Struct, frozen=True):
 
     :param operation: its name as a command.
     :param status: status of its report, see :data:`~delta_maintenance.contract.STATUSES`.
-    :param forecast: cost that was expected.
+    :param forecast: cost that was expected; ``by_log`` is the cost by the log alone, before earlier runs had corrected it.
     :param outcome: cost that was measured; a resource that was not measured is 0.
     :param kind: kind of the error, as in a report; empty: it did not fail.
     :param message: what went wrong.
@@ -64,6 +64,7 @@ class PastRun(Struct, frozen=True):
     version: int | None = None
     saved_files: int = 0
     saved_bytes: int = 0
+    by_log: Cost = Cost()
 
     @property
     def has_failed(self) -> bool:

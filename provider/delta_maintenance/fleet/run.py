@@ -12,7 +12,8 @@ from delta_log.errors import InvalidRequest
 from delta_log.runtime import Runtime
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
-from delta_maintenance.contract import JobReport, JobSpec
+from delta_log.upkeep.log_inventory import list_everything
+from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.errors import error_report
 from delta_maintenance.fleet.account.approvals import ApprovalFolder, not_used_up
 from delta_maintenance.fleet.account.night import Night, NotBegun, Outcome, UnitResult, outcome_of
@@ -30,12 +31,14 @@ from delta_maintenance.fleet.policy.settings import settings_of
 from delta_maintenance.fleet.survey import survey
 from delta_maintenance.fleet.survey_memory import SurveyMemory, SurveyMemoryFile
 from delta_maintenance.health.options import HealthOptions
-from delta_maintenance.health.reading import read_health
+from delta_maintenance.health.reading import read_facts
 from delta_maintenance.job import JobSite, run_job
 from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.units import format_bytes
 
 _MEMORY = "survey"
+#: Operations that rewrite data files.
+REWRITES = ("optimize", "purge")
 #: Does one job. Only an exception that ends the process is raised; every other becomes part of the report.
 RunJob = Callable[[JobSpec, JobSite, ProgressReporter], JobReport]
 
@@ -99,7 +102,7 @@ def survey_one(
     opened = Table(table, storage_options)
     snapshot = opened.snapshot()
     options = settings_of(written, table, snapshot.properties).reading_options
-    facts = read_health(opened, options, runtime.now_ms())
+    facts = read_facts(opened.storage, snapshot, list_everything(opened.storage), options, runtime.now_ms())
     return SurveyedTable(
         table, facts.measured_ms, facts, snapshot.properties, tuple(snapshot.partition_columns)
     )
@@ -108,14 +111,22 @@ def survey_one(
 class FleetJob(Struct, frozen=True):
     """How the jobs of a fleet run.
 
-    :param engine: program that does the work, as for a single operation.
+    :param spark_above_bytes: a rewrite that reads more runs on Spark; ``None``: none does.
+    :param executor_credentials: credentials of Spark's executors, as in a :class:`~delta_maintenance.contract.JobSpec`.
     :param allowed_roots: lists of roots below which every table must lie, by who set them.
     """
 
-    engine: str = "local"
     memory_limit_bytes: int = 1 << 30
     parallelism: int | None = None
+    spark_above_bytes: int | None = None
+    executor_credentials: str = "job"
     allowed_roots: Mapping[str, Sequence[str]] = {}
+
+    def engine_of(self, work: Work) -> str:
+        """The engine that does an operation."""
+        above = self.spark_above_bytes
+        is_large = work.operation in REWRITES and above is not None and work.cost.read_bytes > above
+        return "spark" if is_large else "local"
 
 
 def approvals(
@@ -263,15 +274,29 @@ def _done_before(night: Night, number: int, store: FleetStore) -> tuple[Outcome,
     return () if earlier is None else tuple(one for one in earlier.outcomes if not one.run.has_failed)
 
 
+def unit_run(night: Night, number: int) -> str:
+    """The beginning of the ids of the jobs of a unit."""
+    return f"{night.run_id}-{number}-"
+
+
+def _transaction(night: Night, work: Work) -> TransactionId | None:
+    """The transaction of a rewrite: a process that was killed between a commit and its result does not lead to a second commit."""
+    if work.operation not in REWRITES:
+        return None
+    return TransactionId(f"delta-maintenance-fleet:{work.operation}", night.started_ms)
+
+
 def _spec(night: Night, number: int, work: Work, job: FleetJob) -> JobSpec:
     return JobSpec(
         operation=work.operation,
         table=night.decision.units[number].table,
-        run_id=f"{night.run_id}-{number}-{work.operation}",
+        run_id=f"{unit_run(night, number)}{work.operation}",
         options=dict(work.options),
-        engine=job.engine if work.operation in ("optimize", "purge") else "local",
+        engine=job.engine_of(work),
+        transaction=_transaction(night, work),
         memory_limit_bytes=job.memory_limit_bytes,
         parallelism=job.parallelism,
+        executor_credentials=job.executor_credentials,
         allowed_roots=job.allowed_roots,
         tags={"fleet": night.run_id},
     )
@@ -316,16 +341,23 @@ class FleetNight:
         night, _ = self._decided(approved)
         return report_of(night, is_planned=True)
 
-    def run(self, approved: Collection[str], job: FleetJob, max_seconds: float | None = None) -> FleetReport:
+    def run(
+        self,
+        approved: Collection[str],
+        job: FleetJob,
+        max_seconds: float | None = None,
+        run: RunJob = run_job,
+    ) -> FleetReport:
         """Decide and maintain. What was done is kept also where the run is interrupted.
 
         :param max_seconds: time after which no table is begun.
+        :param run: function that does each job.
         :raises InvalidRequest: another run of the fleet is at work.
         """
         with self._lease():
             night = self._begin(approved)
             try:
-                runner = FleetRunner(night, self.store, job, self._site, self._progress)
+                runner = FleetRunner(night, self.store, job, self._site, self._progress, run)
                 runner.run(last_moment(night.decision, max_seconds))
             finally:
                 night = account_for(night, self.store, self._site, self._progress)

@@ -37,7 +37,7 @@ def _report_lines(report: FleetReport) -> Iterator[str]:
         yield f"{'FAILED' if trouble.is_new else 'still failing'}: {trouble.table}: {trouble.message}"
     yield from _section("waiting for a person", [_postponed_line(one) for one in report.waiting])
     yield from _section("over the budget", [_postponed_line(one) for one in report.over_budget])
-    yield from _section("not begun", [f"{one.table}: {one.why}" for one in report.not_begun])
+    yield from _section("not begun, or interrupted", [f"{one.table}: {one.why}" for one in report.not_begun])
     yield from _section(
         "announced deletions",
         [f"{table}: {', '.join(names).upper()}" for table, names in report.announced.items()],

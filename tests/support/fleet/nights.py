@@ -46,6 +46,7 @@ def outcome(unit: WorkUnit, work: Work, now_ms: int, *, kind: str = "", took: fl
         kind=kind,
         message="it went wrong" if kind else "",
         version=unit.version,
+        by_log=work.by_log,
     )
     return Outcome(unit.table, f"run-{now_ms}", run, now_ms)
 

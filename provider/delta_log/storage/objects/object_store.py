@@ -36,6 +36,7 @@ from delta_log.storage.objects.store_answer import StoreAnswer
 from delta_log.storage.ranged_file import opened
 from delta_log.storage.storage import (
     READ_AHEAD_BYTES,
+    REQUESTS,
     EnterDirectories,
     FileInfo,
     KeySpan,
@@ -228,6 +229,7 @@ class ObjectStorage(Storage):
         client = self._clients.get(num_bytes)
         attempt = 0
         while True:
+            REQUESTS.add()
             try:
                 return request(client, *arguments, **options)
             except (BaseError, OSError, ValueError) as error:
@@ -443,12 +445,15 @@ class ObjectStorage(Storage):
         while True:
             client = self._clients.get(0)
             try:
-                for page in obstore.list(
+                listing = obstore.list(
                     client,
                     self.object_key(prefix).rstrip("/") or None,
                     offset=self.object_key(last) if last and self.begins_behind_keys else None,
                     chunk_size=self.traits.page_keys,
-                ):
+                )
+                REQUESTS.add()
+                for number, page in enumerate(listing):
+                    REQUESTS.add(min(number, 1))
                     # The mark of the directory itself has lost its slash.
                     found = [
                         info for info in map(self._info, page) if info.key.startswith(prefix) and info.key
@@ -540,11 +545,12 @@ class ObjectStorage(Storage):
         :raises StorageError: it failed. The store may have completed the object nevertheless.
         """
         client = self._clients.get(_LONG_REQUEST_BYTES + 1)
+        REQUESTS.add(2)  # it is begun, and completed
         try:
             obstore.put(
                 client,
                 self.object_key(key),
-                content,
+                _counted(content),
                 use_multipart=True,
                 chunk_size=self.part_bytes,
                 max_concurrency=self.parallel_parts,
@@ -599,6 +605,13 @@ class ObjectStorage(Storage):
     def _delete_one(self, key: str) -> None:
         with suppress(FileNotFoundError):
             self._delete_at_once([key])
+
+
+def _counted(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Count a request for each part."""
+    for part in parts:
+        REQUESTS.add()
+        yield part
 
 
 #: The process that used obstore first. Its threads do not live on in a process that is forked from it.

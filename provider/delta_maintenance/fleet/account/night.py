@@ -6,7 +6,7 @@ one of another policy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from delta_maintenance.contract import JobReport
 from delta_maintenance.fleet.decision.decide import FleetState
-from delta_maintenance.fleet.decision.document import Decision, Work
+from delta_maintenance.fleet.decision.document import Decision, Work, WorkUnit
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import (
     FORGOTTEN_AFTER_MS,
@@ -47,13 +47,14 @@ class Outcome(Struct, frozen=True):
 
 
 class NotBegun(Struct, frozen=True):
-    """A unit that was decided on, and not begun.
+    """A unit that was decided on, and not begun, or not brought to an end.
 
-    :param reason: ``time``: the time of the run, or the window, was over. ``lease``: another run works on the table.
+    :param reason: ``time``: the time of the run, or the window, was over. ``lease``: another run works on the table. ``interrupted``: its
+        process has ended before it.
     """
 
     table: str
-    reason: Literal["time", "lease"]
+    reason: Literal["time", "lease", "interrupted"]
     why: str
 
 
@@ -93,15 +94,39 @@ class UnitResult(Struct, frozen=True):
     not_begun: NotBegun | None = None
 
 
-def finished(night: Night, results: Iterable[UnitResult], now_ms: int) -> Night:
-    """A night with what came of its units."""
-    found = tuple(results)
+def finished(night: Night, results: Mapping[int, UnitResult], now_ms: int) -> Night:
+    """A night with what came of its units.
+
+    :param results: results by the number of the unit within the decision. A unit without a result, or with the result of a part of its
+        operations, was interrupted.
+    """
+    units = list(enumerate(night.decision.units))
     return replace(
         night,
-        outcomes=tuple(outcome for result in found for outcome in result.outcomes),
-        not_begun=tuple(result.not_begun for result in found if result.not_begun is not None),
+        outcomes=tuple(
+            outcome for number, _ in units for outcome in results.get(number, UnitResult()).outcomes
+        ),
+        not_begun=tuple(
+            left for number, unit in units if (left := _left(unit, results.get(number))) is not None
+        ),
         finished_ms=now_ms,
         is_finished=True,
+    )
+
+
+def _left(unit: WorkUnit, result: UnitResult | None) -> NotBegun | None:
+    """What is told of a unit that was not brought to an end."""
+    if result is None:
+        return NotBegun(
+            unit.table, "interrupted", "The run was interrupted before it, or while its first operation ran."
+        )
+    done = {outcome.run.operation for outcome in result.outcomes}
+    left = [work.operation.upper() for work in unit.operations if work.operation not in done]
+    is_over = result.not_begun is not None or any(one.run.has_failed for one in result.outcomes) or not left
+    return (
+        result.not_begun
+        if is_over
+        else NotBegun(unit.table, "interrupted", f"The run was interrupted before the end of {left[0]}.")
     )
 
 
@@ -119,12 +144,13 @@ def outcome_of(table: str, work: Work, report: JobReport, version: int) -> Outco
         started_ms=started_ms,
         status=report.status,
         forecast=work.cost,
-        outcome=Cost(metrics.get("numRemovedBytes", 0), seconds),
+        outcome=Cost(metrics.get("numRemovedBytes", 0), seconds, report.requests or 0),
         kind="" if error is None else error.kind,
         message="" if error is None else error.message,
         version=report.read_version if report.read_version is not None else version,
         saved_files=size.get("files_before", 0) - size.get("files_after", 0),
         saved_bytes=metrics.get("sizeOfDeletedData", 0),
+        by_log=work.by_log,
     )
     return Outcome(
         table,

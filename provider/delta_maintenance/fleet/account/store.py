@@ -76,11 +76,12 @@ class FleetStore:
 
         If the process ends in between, the next run finishes the night.
         """
-        results = [file.key for file in self.storage.list_from(_results_of(night))]
-        whole = finished(night, (self._read(key, UnitResult) for key in results), now_ms)
+        results = {_unit_of(file.name): file.key for file in self.storage.list_from(_results_of(night))}
+        found = {number: self._read(key, UnitResult) for number, key in results.items()}
+        whole = finished(night, found, now_ms)
         self.storage.put(_HISTORY, _packed(next_history(whole)))
         self.storage.put(_key(whole), _packed(whole))
-        self.storage.delete([*results, *self._old_nights(night.started_ms - FORGOTTEN_AFTER_MS)])
+        self.storage.delete([*results.values(), *self._old_nights(night.started_ms - FORGOTTEN_AFTER_MS)])
         return whole
 
     def _old_nights(self, before_ms: int) -> Iterator[str]:
@@ -148,6 +149,11 @@ def _results_of(night: Night) -> str:
 
 def _result_key(night: Night, unit: int) -> str:
     return f"{_results_of(night)}/{unit:06d}.json.z"
+
+
+def _unit_of(name: str) -> int:
+    """The number of the unit of a result."""
+    return int(name.partition(".")[0])
 
 
 def history_at(address: str | None, storage_options: Mapping[str, Any]) -> FleetHistory:

@@ -154,6 +154,7 @@ def _in_part(work: Work, part: float) -> Work:
         work,
         options={**work.options, "max_bytes": max(int(work.gain["bytesBefore"] * part), 1)},
         cost=work.cost.times(part),
+        by_log=work.by_log.times(part),
         value=work.value * part,
     )
 

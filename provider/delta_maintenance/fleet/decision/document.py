@@ -51,6 +51,7 @@ class Work(Struct, frozen=True):
     :param findings: codes of the findings that it cures.
     :param why: reason, for people.
     :param gain: numbers before and after, as in a recommendation of health.
+    :param cost: forecast; ``by_log`` is the part of it that rests on the log alone, before earlier runs have corrected it.
     :param value: what it saves within a month, in the currency of the policy's prices.
     """
 
@@ -61,6 +62,7 @@ class Work(Struct, frozen=True):
     gain: Mapping[str, Any]
     cost: Cost
     value: float
+    by_log: Cost = Cost()
 
 
 class WorkUnit(Struct, frozen=True):

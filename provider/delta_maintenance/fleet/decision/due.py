@@ -10,7 +10,7 @@ from msgspec import Struct
 from delta_log.errors import InvalidProperty
 from delta_log.transaction.commit_body import ENGINE_INFO
 from delta_maintenance.fleet.decision.document import Work
-from delta_maintenance.fleet.decision.forecast import forecast_cost, forecast_value, reads_per_day
+from delta_maintenance.fleet.decision.forecast import cost_by_log, forecast_value, learned_cost, reads_per_day
 from delta_maintenance.fleet.facts import SurveyedTable
 from delta_maintenance.fleet.history import TableHistory
 from delta_maintenance.fleet.policy.document import Prices
@@ -58,10 +58,11 @@ def due_on(table: SurveyedTable, settings: Settings, history: TableHistory, pric
             advice.findings,
             advice.why,
             advice.gain,
-            forecast_cost(advice, facts, history.last_runs(advice.operation)),
+            learned_cost(by_log, history.last_runs(advice.operation)),
             forecast_value(advice, facts, reads, prices),
+            by_log,
         )
-        for advice in diagnosis.advice
+        for advice, by_log in ((advice, cost_by_log(advice, facts)) for advice in diagnosis.advice)
         if settings.checkpoint == "due" or advice.operation not in ("checkpoint", "compact-log")
     ]
     work.sort(key=lambda one: ORDER.index(one.operation))

@@ -37,14 +37,8 @@ _NEWEST = 0.5
 _LEAST_READS_PER_DAY = 1 / 30
 
 
-def forecast_cost(advice: Advice, facts: HealthFacts, runs: tuple[PastRun, ...]) -> Cost:
-    """
-    :param runs: earlier runs of the same operation on the same table, oldest first.
-    """
-    return _learned(_basic_cost(advice, facts), runs)
-
-
-def _basic_cost(advice: Advice, facts: HealthFacts) -> Cost:
+def cost_by_log(advice: Advice, facts: HealthFacts) -> Cost:
+    """What an operation costs, by the log alone."""
     gain = advice.gain
     if advice.operation in ("optimize", "purge"):
         num_bytes = gain["bytesBefore"]
@@ -64,13 +58,16 @@ def _basic_cost(advice: Advice, facts: HealthFacts) -> Cost:
     return Cost(0, _BASE_SECONDS + facts.files.num_files / 200_000, _BASE_REQUESTS)
 
 
-def _learned(cost: Cost, runs: tuple[PastRun, ...]) -> Cost:
-    """A forecast, corrected by how far off the earlier ones were."""
+def learned_cost(cost: Cost, runs: tuple[PastRun, ...]) -> Cost:
+    """Correct a cost by how far off the costs by the log were that earlier runs had.
+
+    :param runs: earlier runs of the same operation on the same table, oldest first.
+    """
     return Cost(
-        cost.read_bytes * _factor([(run.forecast.read_bytes, run.outcome.read_bytes) for run in runs]),
+        cost.read_bytes * _factor([(run.by_log.read_bytes, run.outcome.read_bytes) for run in runs]),
         cost.worker_seconds
-        * _factor([(run.forecast.worker_seconds, run.outcome.worker_seconds) for run in runs]),
-        cost.requests * _factor([(run.forecast.requests, run.outcome.requests) for run in runs]),
+        * _factor([(run.by_log.worker_seconds, run.outcome.worker_seconds) for run in runs]),
+        cost.requests * _factor([(run.by_log.requests, run.outcome.requests) for run in runs]),
     )
 
 

@@ -57,8 +57,10 @@ def parameters(kind: type[CheckedArguments]) -> dict[str, inspect.Parameter]:
     """The keyword arguments of a class and its base classes, the nearest first."""
     found: dict[str, inspect.Parameter] = {}
     for level in levels(kind):
-        if "__init__" in vars(level):
-            for name, parameter in inspect.signature(vars(level)["__init__"]).parameters.items():
+        # Airflow gives a class without an __init__ one that calls the one of its base class.
+        init = vars(level).get("__init__")
+        if init is not None and init.__module__ == level.__module__:
+            for name, parameter in inspect.signature(init).parameters.items():
                 if parameter.kind is parameter.KEYWORD_ONLY:
                     found.setdefault(name, parameter)
     return found

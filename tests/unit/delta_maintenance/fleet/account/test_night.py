@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fleet.nights import MONDAY_EVENING_MS, decided, night_of, successes, trusted
 from tests.support.fleet.table_figures import TableFigures
 from tests.support.repetition import examples
 
-from delta_maintenance.fleet.account.night import next_history
+from delta_maintenance.contract import JobReport
+from delta_maintenance.fleet.account.night import next_history, outcome_of
 from delta_maintenance.fleet.decision.document import Decision
-from delta_maintenance.fleet.history import FleetHistory
+from delta_maintenance.fleet.history import MAX_RUNS, FleetHistory
 from delta_maintenance.units import DAY_MS
 
 GIB = 1 << 30
@@ -77,3 +79,20 @@ def test_a_deletion_is_announced_by_one_night_and_done_by_the_next() -> None:
 def test_a_table_larger_than_any_limit_does_not_stop_the_others() -> None:
     tables = [TableFigures(num_large=1, large_bytes=1 << 62).surveyed("s3://lake/1", MONDAY_EVENING_MS)]
     assert [one.reason for one in decided(trusted(), tables).postponed] == ["healthy"]
+
+
+def test_the_requests_of_a_run_correct_the_next_forecast() -> None:
+    """Each night takes three times as many as the log lets expect. The forecast comes to that, also when the first nights are forgotten."""
+    written, table = trusted(), figures(4, 500).surveyed("s3://lake/1", MONDAY_EVENING_MS)
+    history, forecasts = FleetHistory(), []
+    for night in range(MAX_RUNS + 5):
+        decision = decided(written, [table], MONDAY_EVENING_MS + night * DAY_MS, history)
+        (work,) = decision.units[0].operations
+        forecasts.append(work.cost.requests / work.by_log.requests)
+        report = JobReport(
+            "optimize", table.table, "committed", "run", requests=round(3 * work.by_log.requests)
+        )
+        outcome = outcome_of(table.table, work, report, 1)
+        history = next_history(night_of(written, [table], history, decision, [outcome]))
+    assert forecasts[:3] == pytest.approx([1, 2, 2.5], rel=0.01)
+    assert forecasts[MAX_RUNS:] == pytest.approx([3] * 5, rel=0.01)

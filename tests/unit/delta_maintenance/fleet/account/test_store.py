@@ -5,24 +5,33 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from msgspec.structs import replace
 
 from delta_log.errors import InvalidRequest
 from delta_log.testing import FaultyStorage, MemoryStorage
 from delta_log.testing.faulty_storage import Fault
-from delta_maintenance.fleet.account.night import Night, NotBegun, UnitResult
+from delta_maintenance.fleet.account.night import Night, NotBegun, Outcome, UnitResult
 from delta_maintenance.fleet.account.store import FleetStore
 from delta_maintenance.fleet.decision.decide import FleetState, decide
-from delta_maintenance.fleet.history import FleetHistory
+from delta_maintenance.fleet.decision.document import Work, WorkUnit
+from delta_maintenance.fleet.history import Cost, FleetHistory, PastRun
 from delta_maintenance.fleet.policy.reading import policy_of
 
 DAY_MS = 86_400_000
 NOW_MS = 1_795_000_000_000
 POLICY = policy_of({})
+WORK = tuple(Work(name, {}, (), "", {}, Cost(), 0) for name in ("optimize", "checkpoint"))
 
 
-def _night(started_ms: int, run_id: str = "run", history: FleetHistory | None = None) -> Night:
+def _night(
+    started_ms: int, run_id: str = "run", history: FleetHistory | None = None, tables: str = ""
+) -> Night:
+    """
+    :param tables: names of the tables that have work, each of one letter.
+    """
     known = history or FleetHistory()
-    decision = decide(POLICY, FleetState((), known, started_ms))
+    units = tuple(WorkUnit(table, 1, WORK, Cost(), 0, 0, 0, 0) for table in tables)
+    decision = replace(decide(POLICY, FleetState((), known, started_ms)), units=units)
     return Night(run_id, started_ms, started_ms, POLICY.text, POLICY.source, (), known, {}, decision)
 
 
@@ -32,7 +41,7 @@ def _result(table: str) -> UnitResult:
 
 def test_a_night_has_the_results_of_its_units() -> None:
     store = FleetStore(MemoryStorage())
-    night = _night(NOW_MS)
+    night = _night(NOW_MS, tables="ab")
     store.begin(night)
     for number, table in ((1, "b"), (0, "a")):
         store.add(night, number, _result(table))
@@ -43,6 +52,22 @@ def test_a_night_has_the_results_of_its_units() -> None:
     assert store.unfinished_night() is None
     assert store.newest_night() == whole
     assert [figures.started_ms for figures in store.history().nights] == [NOW_MS]
+
+
+def test_a_unit_without_an_end_was_interrupted() -> None:
+    store = FleetStore(MemoryStorage())
+    night = _night(NOW_MS, tables="abcd")
+    store.begin(night)
+
+    def outcome(operation: str, status: str) -> Outcome:
+        return Outcome("", "run", PastRun(operation, NOW_MS, status, Cost()), NOW_MS)
+
+    store.add(night, 0, UnitResult((outcome("optimize", "committed"), outcome("checkpoint", "written"))))
+    store.add(night, 1, UnitResult((outcome("optimize", "failed"),)))
+    store.add(night, 2, UnitResult((outcome("optimize", "committed"),)))
+    left = store.finish(night, NOW_MS).not_begun
+    assert [(one.table, one.reason) for one in left] == [("c", "interrupted"), ("d", "interrupted")]
+    assert "CHECKPOINT" in left[0].why
 
 
 def test_nights_come_in_their_order_and_old_ones_go() -> None:
@@ -79,7 +104,7 @@ class _Dying:
 def test_a_night_whose_end_dies_at_any_request_is_finished_by_the_next_run(moment: str) -> None:
     for at in count():
         storage = MemoryStorage()
-        night = _night(NOW_MS)
+        night = _night(NOW_MS, tables="a")
         FleetStore(storage).begin(night)
         FleetStore(storage).add(night, 0, _result("a"))
         has_died = False
