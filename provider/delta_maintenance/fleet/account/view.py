@@ -6,6 +6,7 @@ A night's file has the facts of all tables and weighs megabytes. A view has what
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from statistics import median
 
 from msgspec import Struct
@@ -191,7 +192,7 @@ def view_of(night: Night, written: WrittenPolicy) -> FleetView:
 
 def _interval(history: FleetHistory) -> int | None:
     moments = [one.started_ms for one in history.nights[-_TREND:]]
-    gaps = [later - earlier for earlier, later in zip(moments, moments[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
     return int(median(gaps)) if gaps else None
 
 
@@ -252,7 +253,8 @@ def _tables(night: Night, written: WrittenPolicy, coming: Decision) -> tuple[Tab
         outcomes=outcomes,
         units={unit.table: unit for unit in decision.units},
         left=left,
-        owners={one.table: one.owner for one in (*decision.postponed, *decision.units)},
+        owners={one.table: one.owner for one in decision.postponed}
+        | {unit.table: unit.owner for unit in decision.units},
         next_units={unit.table: unit for unit in coming.units},
         next_left=_left_of(coming),
     )
