@@ -158,15 +158,18 @@ def watch(asset: str, trigger: BaseEventTrigger) -> None:
         session.add(AssetWatcherModel(name="watcher", asset_id=asset_id, trigger_id=row.id))
 
 
-def remember(asset: str, key: str, value: Any, *, by: str = "watcher") -> None:
-    """Write an entry of an asset's state store, as Airflow does for a watcher (`watcher`) or for a caller of its REST API (`api`)."""
+def remember(asset: str, key: str, value: Any, *, by: str = "watcher", **source: Any) -> None:
+    """Write an entry of an asset's state store, as Airflow does for a watcher (`watcher`), for a caller of its REST API (`api`), or for
+    a task (`task`), whose `dag_id`, `run_id` and `task_id` are the `source`."""
     from airflow._shared.state import AssetScope, AssetStateStoreWriterKind
     from airflow.state.metastore import MetastoreBackend
     from airflow.utils.session import create_session
 
     scope, kind = AssetScope(asset_id=asset_id_of(asset)), AssetStateStoreWriterKind(by)
     with create_session() as session:
-        MetastoreBackend().set_asset_state_store(scope, key, json.dumps(value), kind=kind, session=session)
+        MetastoreBackend().set_asset_state_store(
+            scope, key, json.dumps(value), kind=kind, session=session, **source
+        )
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def _verdict(
     night_since_ms: int | None,
 ) -> _Verdict:
     if isinstance(table, UnreadTable):
-        return _Verdict(None, (_unread(written.policy, table, state),))
+        return _Verdict(None, (_unread(written, table, state),))
     try:
         settings = settings_of(written, table.table, table.properties)
     except InvalidRequest as error:
@@ -144,11 +144,13 @@ def _verdict(
     return _Verdict(unit, (*refused, *postponed), announced, is_unhealthy=True)
 
 
-def _unread(policy: Policy, table: UnreadTable, state: FleetState) -> Postponed:
-    known = known_broken(policy, state.holds, table.table, state.now_ms)
+def _unread(written: WrittenPolicy, table: UnreadTable, state: FleetState) -> Postponed:
+    # Its properties are not known, so rules by property do not count.
+    owner = settings_of(written, table.table, {}).owner
+    known = known_broken(written.policy, state.holds, table.table, state.now_ms)
     if known is not None:
-        return Postponed(table.table, "known_broken", f"{known} {table.error.message}")
-    return Postponed(table.table, "unread", table.error.message)
+        return Postponed(table.table, "known_broken", f"{known} {table.error.message}", owner=owner)
+    return Postponed(table.table, "unread", table.error.message, owner=owner)
 
 
 def _healthy(of: Situation) -> Postponed:

@@ -77,3 +77,27 @@ def test_a_deletion_is_announced_by_one_night_and_done_by_the_next() -> None:
 def test_a_table_larger_than_any_limit_does_not_stop_the_others() -> None:
     tables = [TableFigures(num_large=1, large_bytes=1 << 62).surveyed("s3://lake/1", MONDAY_EVENING_MS)]
     assert [one.reason for one in decided(trusted(), tables).postponed] == ["healthy"]
+
+
+def test_the_runs_of_one_night_report_and_announce_once() -> None:
+    """By the policy's window: 22:00 to 23:59 is one night, also with a run before it, and the next evening another one."""
+    written = trusted(
+        window="22:00-23:59 UTC", trust={"new_table": "report", "after": "2 reports", "deletions": "auto"}
+    )
+    tables = [TableFigures(num_large=1, large_bytes=GIB, reclaimable=(9, 9 * GIB)).surveyed("t", 0)]
+    history, reports, reasons = FleetHistory(), [], []
+    for minutes in (-60, 0, 30, 24 * 60, 24 * 60 + 30, 48 * 60):
+        decision = decided(written, tables, MONDAY_EVENING_MS + minutes * 60_000, history)
+        reasons.append([one.reason for one in decision.postponed] or ["due"])
+        history = next_history(night_of(written, tables, history, decision, []))
+        reports.append(history.tables["t"].reports)
+    assert reports == [1, 1, 1, 2, 2, 3]
+    assert reasons == [*[["reported"]] * 4, ["due"], ["due"]]
+
+
+def test_where_the_window_is_always_open_each_run_is_a_night() -> None:
+    tables = [TableFigures(num_large=1, large_bytes=GIB, reclaimable=(9, 9 * GIB)).surveyed("t", 0)]
+    first = decided(trusted(), tables)
+    history = next_history(night_of(trusted(), tables, FleetHistory(), first, []))
+    second = decided(trusted(), tables, MONDAY_EVENING_MS + 60_000, history)
+    assert [unit.table for unit in second.units] == ["t"]
