@@ -14,6 +14,7 @@ from tests.support.fleet.nights import trusted
 from tests.support.fleet.views import view_after
 from tests.support.runs.metadata_database import (
     ApiServer,
+    OfTask,
     add_dags,
     asset_id_of,
     counted_queries,
@@ -54,21 +55,11 @@ def api(server: ApiServer) -> Iterator[ApiServer]:
             session.execute(delete(model))
 
 
-class OfTask:
-    """The state store of an asset, as a task of a DAG writes to it."""
-
-    def __init__(self, asset: str = ASSET, dag_id: str = "nightly", by: str = "task") -> None:
-        self._asset, self._dag_id, self._by = asset, dag_id, by
-
-    def get(self, key: str, default: Any = None) -> Any:
-        return default
+class OfApi(OfTask):
+    """The same as a caller of Airflow's REST API writes to it."""
 
     def set(self, key: str, value: Any) -> None:
-        source = {"dag_id": self._dag_id, "run_id": "run", "task_id": "fleet.account", "map_index": -1}
-        remember(self._asset, key, value, by=self._by, **(source if self._by == "task" else {}))
-
-    def delete(self, key: str) -> None:
-        raise AssertionError(key)
+        remember(ASSET, key, value, by="api")
 
 
 def night(age_days: float = 0, count: int = 60, **last: Any) -> FleetView:
@@ -81,7 +72,7 @@ def path(asset: str = ASSET) -> str:
 
 
 def test_a_fleet_is_shown_with_its_figures_budget_and_tables(api: ApiServer) -> None:
-    keep(OfTask(), night(failing=["s3://lake/gold/table_0003"]))
+    keep(OfTask(ASSET), night(failing=["s3://lake/gold/table_0003"]))
     (line,) = api.get(FLEETS).json()["fleets"]
     assert (line["asset"], line["dag_id"], line["figures"]["num_tables"]) == (ASSET, "nightly", 60)
     assert [one["kind"] for one in line["alerts"]] == ["failed", "late"]
@@ -96,7 +87,7 @@ def test_a_fleet_is_shown_with_its_figures_budget_and_tables(api: ApiServer) -> 
 
 
 def test_pages_orders_and_csv(api: ApiServer) -> None:
-    keep(OfTask(), night())
+    keep(OfTask(ASSET), night())
     assert set(get_args(FleetSortName)) == set(SORTS)
     for sort in SORTS:
         found = [
@@ -114,7 +105,7 @@ def test_pages_orders_and_csv(api: ApiServer) -> None:
 def test_a_night_is_read_once_and_a_request_takes_few_statements_whatever_the_number_of_tables(
     api: ApiServer,
 ) -> None:
-    keep(OfTask(), night(count=3_000))
+    keep(OfTask(ASSET), night(count=3_000))
     with counted_queries(api.engine) as first:
         assert api.get(path()).json()["total"] == 3_000
     with counted_queries(api.engine) as second:
@@ -124,20 +115,20 @@ def test_a_night_is_read_once_and_a_request_takes_few_statements_whatever_the_nu
 
 
 def test_a_new_night_is_shown_by_the_next_request(api: ApiServer) -> None:
-    keep(OfTask(), replace(night(), run_id="first"))
+    keep(OfTask(ASSET), replace(night(), run_id="first"))
     assert api.get(path()).json()["run_id_of_fleet"] == "first"
-    keep(OfTask(), replace(night(), run_id="second"))
+    keep(OfTask(ASSET), replace(night(), run_id="second"))
     assert api.get(path()).json()["run_id_of_fleet"] == "second"
 
 
 def test_a_fleet_that_has_not_run_for_two_of_its_intervals_is_an_alert(api: ApiServer) -> None:
-    keep(OfTask(), night(age_days=3))
+    keep(OfTask(ASSET), night(age_days=3))
     (line,) = api.get(FLEETS).json()["fleets"]
     assert line["alerts"][0]["kind"] == "not_run"
 
 
 def test_a_reader_sees_the_fleets_of_the_dags_that_they_may_read(api: ApiServer) -> None:
-    keep(OfTask(dag_id="not_there"), night())
+    keep(OfTask(ASSET, "not_there"), night())
     assert api.get(FLEETS).json()["fleets"] == []
     assert api.get(path()).status_code == api.get(f"{path()}/tables.csv").status_code == 404
     for route in (FLEETS, path(), f"{path()}/tables.csv"):
@@ -146,18 +137,18 @@ def test_a_reader_sees_the_fleets_of_the_dags_that_they_may_read(api: ApiServer)
 
 
 def test_what_a_caller_of_airflows_api_writes_is_no_fleet(api: ApiServer) -> None:
-    keep(OfTask(by="api"), night())
+    keep(OfApi(ASSET), night())
     assert api.get(FLEETS).json()["fleets"] == []
     # Nor are parts that take the place of those of a task.
     view = night()
-    keep(OfTask(), view)
+    keep(OfTask(ASSET), view)
     head = Head(view.run_id, len(packed(view)), view.view_version)
-    OfTask(by="api").set(head.part_keys()[0], packed(night(count=5))[0])
+    OfApi(ASSET).set(head.part_keys()[0], packed(night(count=5))[0])
     assert api.get(FLEETS).json()["fleets"][0]["broken"] == "a part of it is not there"
 
 
 def test_what_cannot_be_read_is_told_and_the_others_are_shown(api: ApiServer) -> None:
-    keep(OfTask(), night())
+    keep(OfTask(ASSET), night())
     OfTask("delta-maintenance:other").set(HEAD, {"run_id": 7})
     found = {one["asset"]: one for one in api.get(FLEETS).json()["fleets"]}
     assert found[ASSET]["broken"] == ""
@@ -168,7 +159,7 @@ def test_what_cannot_be_read_is_told_and_the_others_are_shown(api: ApiServer) ->
 
 
 def test_who_may_write_to_the_asset_may_change_what_is_paused(api: ApiServer) -> None:
-    keep(OfTask(), night())
+    keep(OfTask(ASSET), night())
     assert [api.get(path(), role=role).json()["may_change"] for role in ("viewer", "op")] == [False, True]
     remember(ASSET, HOLDS, {"holds": [{"kind": "pause", "match": "**", "why": "<b>"}]}, by="api")
     assert api.get(path()).json()["holds"] == [{"kind": "pause", "match": "**", "why": "<b>", "until": None}]
@@ -180,7 +171,7 @@ def test_who_may_write_to_the_asset_may_change_what_is_paused(api: ApiServer) ->
 def test_texts_of_tables_are_safe_to_show(api: ApiServer) -> None:
     view = night(count=5)
     hostile = replace(view.tables[0], table="s3://lake/\u202e<b>", owner="\x1b[31m")
-    keep(OfTask(), replace(view, tables=(hostile,)))
+    keep(OfTask(ASSET), replace(view, tables=(hostile,)))
     row = api.get(path()).json()["tables"][0]
     assert "\u202e" not in row["table"]
     assert "\x1b" not in row["owner"]

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
-from tests.support.fleet.nights import MONDAY_EVENING_MS, decided, night_of, outcome
-from tests.support.fleet.table_figures import TableFigures
 
 from delta_maintenance.contract import ErrorReport
 from delta_maintenance.fleet.account.night import Night, next_history
@@ -18,6 +16,8 @@ from delta_maintenance.fleet.history import FleetHistory
 from delta_maintenance.fleet.policy.reading import WrittenPolicy
 from delta_maintenance.health.facts import CommitFact
 from delta_maintenance.units import DAY_MS
+from tests.support.fleet.nights import MONDAY_EVENING_MS, decided, night_of, outcome
+from tests.support.fleet.table_figures import TableFigures
 
 GIB = 1 << 30
 #: What each of five tables after one another needs: nothing, OPTIMIZE, VACUUM, a purge, and one that cannot be read.

@@ -85,7 +85,8 @@ def test_the_runs_of_one_night_report_and_announce_once() -> None:
         window="22:00-23:59 UTC", trust={"new_table": "report", "after": "2 reports", "deletions": "auto"}
     )
     tables = [TableFigures(num_large=1, large_bytes=GIB, reclaimable=(9, 9 * GIB)).surveyed("t", 0)]
-    history, reports, reasons = FleetHistory(), [], []
+    history, reports = FleetHistory(), []
+    reasons: list[list[str]] = []
     for minutes in (-60, 0, 30, 24 * 60, 24 * 60 + 30, 48 * 60):
         decision = decided(written, tables, MONDAY_EVENING_MS + minutes * 60_000, history)
         reasons.append([one.reason for one in decision.postponed] or ["due"])
