@@ -44,6 +44,7 @@ class TableNight(BaseModel):
     """One table in a night.
 
     :param id: digest of its address.
+    :param deadline_ms: moment by which the policy wants it healthy again; null: it is let wait.
     :param value: what its work saves within a month, in the currency of the policy's prices.
     """
 

@@ -30,6 +30,21 @@ VIEW_VERSION = 1
 MAX_TEXT = 500
 DONE, FAILED, NOT_BEGUN, NOT_KNOWN = "done", "failed", "not_begun", "surveyed_first"
 _TREND = 30
+#: A table that is left alone for these alone waits as the policy, or a person, wants it to. So it is not late.
+_MEANT_TO_WAIT = frozenset(
+    {
+        "known_broken",
+        "paused",
+        "disabled",
+        "reported",
+        "other_maintainer",
+        "frozen",
+        "announced",
+        "approval",
+        "report_only",
+        "not_worth_it",
+    }
+)
 
 
 class DoneWork(Struct, frozen=True, omit_defaults=True):
@@ -76,7 +91,8 @@ class TableNight(Struct, frozen=True, omit_defaults=True):
     :param state: ``failed``, ``not_begun`` or ``done`` if one of its operations did so, in this order, or the reason of what was left.
     :param value: what its work, of this night or of the next, saves within a month, in the currency of the prices.
     :param unhealthy_since_ms: ``None``: it is healthy, or was cured by this night.
-    :param deadline_ms: moment by which the policy wants it healthy again.
+    :param deadline_ms: moment by which the policy wants it healthy again, ``within`` after it became unhealthy or was worked on last;
+        ``None``: the policy, or a person, lets it wait.
     :param written_ms: newest commit by another program among those that the survey has read; ``None``: there is none among them.
     """
 
@@ -294,7 +310,9 @@ def _table(
     done = tuple(map(_done, of.outcomes.get(name, ())))
     left = tuple(of.left.get(name, ()))
     unit, coming = of.units.get(name), of.next_units.get(name)
-    since_ms = _unhealthy_since(night, name, done) if is_unhealthy else None
+    known = night.history.tables.get(name) or TableHistory(night.started_ms)
+    is_cured = any(not one.message for one in done)
+    since_ms = _or(known.unhealthy_since_ms, night.started_ms) if is_unhealthy and not is_cured else None
     found = TableNight(
         table=name,
         state=_state(done, left),
@@ -306,19 +324,29 @@ def _table(
         value=unit.value if unit is not None else coming.value if coming is not None else 0,
         unhealthy_since_ms=since_ms,
     )
-    return found if isinstance(table, UnreadTable) else _with_facts(found, table, written, since_ms)
+    if isinstance(table, UnreadTable):
+        return found
+    is_let_wait = bool(left) and not done and {one.reason for one in left} <= _MEANT_TO_WAIT
+    is_waiting = since_ms is not None and not is_let_wait
+    return _with_facts(
+        found, table, written, _or(known.waiting_since_ms, night.started_ms) if is_waiting else None
+    )
+
+
+def _or(moment_ms: int | None, otherwise_ms: int) -> int:
+    return otherwise_ms if moment_ms is None else moment_ms
 
 
 _SURVEYED_FIRST = (LeftWork(NOT_KNOWN, "It was worked on; the next survey says what it needs."),)
 
 
 def _with_facts(
-    found: TableNight, table: SurveyedTable, written: WrittenPolicy, since_ms: int | None
+    found: TableNight, table: SurveyedTable, written: WrittenPolicy, waiting_ms: int | None
 ) -> TableNight:
     facts = table.facts
     return replace(
         found,
-        deadline_ms=None if since_ms is None else _deadline(written, table, since_ms),
+        deadline_ms=None if waiting_ms is None else _deadline(written, table, waiting_ms),
         num_files=facts.files.num_files,
         size_bytes=facts.files.size_bytes,
         small_files=0 if facts.files.optimize is None else facts.files.optimize.num_files_to_merge,
@@ -327,19 +355,12 @@ def _with_facts(
     )
 
 
-def _deadline(written: WrittenPolicy, table: SurveyedTable, since_ms: int) -> int | None:
+def _deadline(written: WrittenPolicy, table: SurveyedTable, waiting_ms: int) -> int | None:
     try:
-        return since_ms + settings_of(written, table.table, table.properties).within_ms
+        return waiting_ms + settings_of(written, table.table, table.properties).within_ms
     except InvalidRequest:
         # A property of the table contradicts the policy; the table is refused for that.
         return None
-
-
-def _unhealthy_since(night: Night, table: str, done: tuple[DoneWork, ...]) -> int | None:
-    if any(not one.message for one in done):
-        return None
-    known = night.history.tables.get(table) or TableHistory(night.started_ms)
-    return night.started_ms if known.unhealthy_since_ms is None else known.unhealthy_since_ms
 
 
 def _done(outcome: Outcome) -> DoneWork:

@@ -171,7 +171,7 @@ export const Holds = ({
       </Stack>
     )}
     {fleet.may_change && wanted === undefined ? (
-      <HStack gap={2} mt={2}>
+      <HStack gap={2} mt={2} wrap="wrap">
         <Button onClick={() => setWanted({ kind: "pause", match: EVERYTHING, why: "" })} size="sm" variant="outline">
           Pause the fleet
         </Button>

@@ -95,7 +95,7 @@ const Figure = ({ children, title }: { readonly children: React.ReactNode; reado
 const Figures = ({ fleet }: { readonly fleet: FleetAnswer }) => (
   <SimpleGrid as="dl" columns={{ base: 2, md: 3, xl: 6 }} gap={3} mb={4}>
     <Figure title="Tables">{count(fleet.figures.num_tables)}</Figure>
-    <Figure title="Unhealthy">
+    <Figure title="Unhealthy, as surveyed">
       <HStack justify="space-between">
         {count(fleet.figures.num_unhealthy)}
         <Sparkline points={fleet.trend.map((one) => one.num_unhealthy)} title="Unhealthy tables" />
@@ -290,8 +290,9 @@ const Groups = ({ fleet, place }: { readonly fleet: FleetAnswer; readonly place:
 
 // -- tables -----------------------------------------------------------------------------------------------------------
 
-const Left = ({ left }: { readonly left: LeftWork }) => (
+const Left = ({ isNext = false, left }: { readonly isNext?: boolean; readonly left: LeftWork }) => (
   <Box>
+    {isNext ? "Next night: " : ""}
     <Text as="span" fontWeight="semibold">
       {left.operations.length === 0 ? "" : `${left.operations.join(", ").toUpperCase()}: `}
       {`${(NIGHT_STATES[left.reason]?.label ?? left.reason).toLowerCase()}. `}
@@ -339,10 +340,7 @@ const Why = ({ row }: { readonly row: TableNight }) => (
         row.left_next
           .filter((left) => row.left.every((one) => one.reason !== left.reason))
           .map((left) => (
-            <HStack align="baseline" as="span" gap={1} key={`${left.reason} ${left.operations.join(" ")}`} wrap="wrap">
-              {"Next night: "}
-              <Left left={left} />
-            </HStack>
+            <Left isNext key={`${left.reason} ${left.operations.join(" ")}`} left={left} />
           ))
       )}
     </Box>
@@ -416,13 +414,13 @@ const WideTable = ({ fleet, onHold }: Rows) => (
       </VisuallyHidden>
       <Table.Header>
         <Table.Row bg="bg.muted">
-          {[["State", "11rem"], ["Table", "22%"], ["Why", undefined]].map(([title, width]) => (
+          {[["State", "11rem"], ["Table", "20%"], ["Why", undefined]].map(([title, width]) => (
             <Table.ColumnHeader key={title} px={2} scope="col" width={width}>
               {title}
             </Table.ColumnHeader>
           ))}
           {FIGURES.map((title) => (
-            <Table.ColumnHeader key={title} px={2} scope="col" textAlign="end" width="6.5rem">
+            <Table.ColumnHeader key={title} px={2} scope="col" textAlign="end" width="5.5rem">
               {title}
             </Table.ColumnHeader>
           ))}
@@ -437,7 +435,7 @@ const WideTable = ({ fleet, onHold }: Rows) => (
             <Table.Cell px={2}>
               <Name onHold={onHold} row={row} />
             </Table.Cell>
-            <Table.Cell px={2}>
+            <Table.Cell overflowWrap="anywhere" px={2} whiteSpace="normal">
               <Why row={row} />
             </Table.Cell>
             {figuresOf(row).map((figure, position) => (

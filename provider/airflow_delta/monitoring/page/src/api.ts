@@ -318,20 +318,20 @@ const textOf = (detail: unknown, status: number): string =>
     : `The API server answered ${status}. ${detail === undefined ? "" : JSON.stringify(detail)}`;
 
 /** Asks Airflow's own REST API, as the user who is logged in: Airflow decides whether they may. */
-const asked = async (method: string, path: string, denied: string, content?: unknown): Promise<{ body: unknown; status: number }> => {
+const asked = async (method: string, path: string, denied: string, content: unknown): Promise<unknown> => {
   const response = await fetch(new URL(`../api/v2/${path}`, import.meta.url), {
-    body: content === undefined ? undefined : JSON.stringify(content),
+    body: JSON.stringify(content),
     credentials: "same-origin",
     headers: { Accept: "application/json", "Content-Type": "application/json" },
     method,
   });
   const body: unknown = await response.json().catch(() => undefined);
 
-  if (!response.ok && !(method === "GET" && response.status === 404)) {
+  if (!response.ok) {
     throw new Error(response.status === 403 ? denied : textOf(member(body, "detail"), response.status));
   }
 
-  return { body, status: response.status };
+  return body;
 };
 
 const member = (body: unknown, name: string): unknown =>
@@ -344,7 +344,7 @@ const member = (body: unknown, name: string): unknown =>
  */
 export const startedRun = async (dagId: string, conf: Record<string, string>): Promise<string> => {
   const path = `dags/${encodeURIComponent(dagId)}/dagRuns`;
-  const { body } = await asked("POST", path, "You may not start this DAG.", { conf, logical_date: null });
+  const body = await asked("POST", path, "You may not start this DAG.", { conf, logical_date: null });
 
   return String(member(body, "dag_run_id"));
 };
@@ -355,14 +355,12 @@ const MAY_NOT = "You may not write to the state store of this asset.";
 
 /** Changes what persons have said of a fleet's tables. What others have said since the page was loaded stays. */
 export const changeHolds = async (assetId: number, change: (holds: Array<Hold>) => Array<Hold>): Promise<void> => {
-  const path = `assets/${assetId}/state-store/${HOLDS}`;
-  const { body, status } = await asked("GET", path, MAY_NOT);
-  const holds = status === 404 ? [] : member(member(body, "value"), "holds");
+  const fleet = await fetched<FleetAnswer>(`fleets/${assetId}?limit=1`, new AbortController().signal);
 
-  if (!Array.isArray(holds)) {
-    throw new Error(`The value of ${HOLDS} in the state store of the asset is not what this page writes. Delete it there.`);
+  if (fleet.broken_holds !== "") {
+    throw new Error(fleet.broken_holds);
   }
-  await asked("PUT", path, MAY_NOT, { value: { holds: change(holds as Array<Hold>) } });
+  await asked("PUT", `assets/${assetId}/state-store/${HOLDS}`, MAY_NOT, { value: { holds: change(fleet.holds) } });
 };
 
 /** The address of an answer that the browser saves. */

@@ -68,7 +68,7 @@ export const NIGHT_STATES: Record<string, Look> = {
   reported: { label: "Waits for trust", palette: "blue", shape: "circle" },
   stopped: { label: "Stopped", palette: "red", shape: "bar" },
   surveyed_first: { label: "Surveyed first", palette: "gray", shape: "circle" },
-  unhealthy: { label: "Unhealthy", palette: "orange", shape: "triangle" },
+  unhealthy: { label: "Still unhealthy", palette: "orange", shape: "triangle" },
   unread: { label: "Cannot be read", palette: "red", shape: "bar" },
 };
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.support.fleet.nights import MONDAY_EVENING_MS, trusted
 from tests.support.fleet.views import GIB, next_night, tables_of, view_after
 
-from delta_maintenance.fleet.account.night import NotBegun
+from delta_maintenance.fleet.account.night import NotBegun, next_history
 from delta_maintenance.fleet.account.view import FleetView, view_of
 from delta_maintenance.fleet.decision.holds import Hold
 from delta_maintenance.units import DAY_MS, HOUR_MS
@@ -67,6 +67,21 @@ def test_a_window_that_took_more_than_its_budget_and_late_tables_are_alerts() ->
     assert read.limit == 10 * GIB
     assert read.used > read.limit >= read.forecast
     assert "over_budget" in states(view).values()
+
+
+def test_a_table_that_fails_each_night_is_late_and_one_that_is_let_wait_is_not() -> None:
+    written = trusted(within="12h", trust={"new_table": "auto", "deletions": "approve"})
+    broken = ["s3://lake/gold/table_0003"]
+    first = next_night(written, tables_of(5), MONDAY_EVENING_MS, failing=broken)
+    now_ms = MONDAY_EVENING_MS + DAY_MS
+    view = view_of(next_night(written, tables_of(5), now_ms, next_history(first), failing=broken), written)
+    assert {name: state for name, state in states(view).items() if name in ("0002", "0003")} == {
+        "0002": "approval",
+        "0003": "failed",
+    }
+    late = {one.table for one in view.tables if one.deadline_ms is not None}
+    assert late == {"s3://lake/gold/table_0003"}
+    assert [(one.kind, one.num_tables) for one in view.alerts] == [("late", 1)]
 
 
 def test_new_failures_are_an_alert_once() -> None:
