@@ -47,7 +47,7 @@ def _views() -> dict[str, FleetView]:
     paused = (Hold("pause", "**", "MIGRATION-7"),)
     return {
         "well": view_after(5, usual, 60, last_ms),
-        "over": view_after(5, tight, 60, last_ms, took=1.3, failing=["s3://lake/gold/table_0003"]),
+        "lake": view_after(5, tight, 60, last_ms, took=1.3, failing=["s3://lake/gold/table_0003"]),
         "waiting": view_after(4, careful, 60, last_ms),
         "paused": view_after(3, usual, 60, last_ms, holds=paused),
         "large": view_after(2, usual, 3_000, last_ms),
@@ -146,7 +146,7 @@ def test_a_person_pauses_a_table_on_the_page_and_the_next_night_leaves_it_alone(
     ("name", "told"),
     [
         ("well", "Waits for approval"),
-        ("over", "More than the budget"),
+        ("lake", "More than the budget"),
         ("waiting", "Waits for approval"),
         ("paused", "Paused"),
         ("large", "3,000 in all"),

@@ -420,7 +420,7 @@ const WideTable = ({ fleet, onHold }: Rows) => (
             </Table.ColumnHeader>
           ))}
           {FIGURES.map((title) => (
-            <Table.ColumnHeader key={title} px={2} scope="col" textAlign="end" width="5.5rem">
+            <Table.ColumnHeader key={title} px={2} scope="col" textAlign="end" width="6rem">
               {title}
             </Table.ColumnHeader>
           ))}
