@@ -338,7 +338,12 @@ def fleet_routes() -> APIRouter:
         night = night_of(fleet, fleet.view, query, group, _now_ms())
         return fleet_answers.Fleet(**night, may_change=changeable(asset_id))
 
-    @router.get("/v1/fleets/{asset_id}/tables.csv", dependencies=[MAY_READ_ASSETS])
+    @router.get(
+        "/v1/fleets/{asset_id}/tables.csv",
+        dependencies=[MAY_READ_ASSETS],
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+    )
     def read_fleet_as_csv(
         asset_id: AssetNumber,
         session: SessionOfRequest,

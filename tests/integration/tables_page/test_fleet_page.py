@@ -39,7 +39,9 @@ _RULES = [
 def _views() -> dict[str, FleetView]:
     """By the name of a fleet, its newest night."""
     last_ms = int(time.time() * 1000) - 2 * 3_600_000
-    usual = trusted(rules=_RULES, budget={"read": "5TiB"}, trust={"new_table": "auto", "deletions": "approve"})
+    usual = trusted(
+        rules=_RULES, budget={"read": "5TiB"}, trust={"new_table": "auto", "deletions": "approve"}
+    )
     careful = trusted(
         rules=_RULES, trust={"new_table": "report", "after": "2 reports", "deletions": "approve"}
     )
