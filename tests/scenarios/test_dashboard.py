@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 from tests.support import ROOT
+from tests.support.fleet.nights import trusted
+from tests.support.fleet.views import view_after
 from tests.support.records import health_document
 from tests.support.runs.metrics_backend import Recorder
 
 from airflow_delta.monitoring.record import STATUS_NUMBERS, table_id
+from airflow_delta.operators.reporting.fleet_stats import gauge_fleet
 from airflow_delta.operators.reporting.stats import FIGURES, count
 from airflow_delta.operators.reporting.table_stats import gauge_failure, gauge_health, gauge_report
 from delta_maintenance.contract import STATUSES, JobReport
@@ -25,6 +28,10 @@ MAPPING = yaml.safe_load((ROOT / "docs" / "grafana" / "statsd-exporter.yml").rea
 GUIDE = (ROOT / "docs" / "guides" / "metrics-and-alerts.md").read_text()
 REFERENCE = (ROOT / "docs" / "reference" / "results.md").read_text()
 TABLE = "s3://lake/events"
+#: Each resource has a budget.
+PRICES = {"gib_read": 1, "gib_month": 1, "vcpu_hour": 1, "requests_1000": 1}
+BUDGET = {"read": "1TiB", "worker_hours": 1, "requests": 1_000_000, "cost": 1_000}
+NIGHT = view_after(1, trusted(prices=PRICES, budget=BUDGET), 5)
 OPERATIONS = ("optimize", "purge", "vacuum", "checkpoint")
 
 
@@ -54,6 +61,7 @@ def sent(
     context = make_context()
     gauge_health(context, health_document(TABLE, "attention"))
     gauge_failure(context, "health", TABLE)
+    gauge_fleet(NIGHT, "fleet")
     metrics = {metric: 1 for names in FIGURES.values() for metric in names}
     size = {"files_after": 1, "bytes_after": 1}
     for operation, status in product(OPERATIONS, STATUSES):
@@ -99,7 +107,11 @@ def test_each_gauge_stands_in_the_dashboard_and_in_the_reference(sent: Recorder)
         for name in re.findall(r"`(delta\.table\.[\w<>]+)`", REFERENCE)
         for operation in ("health", *OPERATIONS)
     }
-    assert documented == gauges
+    rows = re.findall(r"^\| (`delta\.fleet\.\w+`[^|]*)", REFERENCE, re.MULTILINE)
+    fleets = {
+        f"delta.fleet.{name}" for row in rows for name in re.findall(r"`(?:delta\.fleet\.)?(\w+)`", row)
+    }
+    assert documented | fleets == gauges
 
 
 def test_queries_name_each_table_once_and_keep_what_tells_tables_apart() -> None:
@@ -172,7 +184,7 @@ def test_the_mapping_makes_labels_of_the_names_that_plain_statsd_gets(
     recorder = Recorder()
     send_metrics_to(recorder)
     gauge_health(make_context(), health_document("s3://lake/sales.old/events"))
-    (rule,) = MAPPING["mappings"]
+    rule, of_fleets = MAPPING["mappings"]
     glob = re.compile(re.escape(rule["match"]).replace(r"\*", "([^.]*)"))
     for stat in recorder.gauges():
         found = glob.fullmatch(f"airflow.{stat}")
@@ -184,4 +196,13 @@ def test_the_mapping_makes_labels_of_the_names_that_plain_statsd_gets(
         }
         assert rule["name"].replace("$1", found[1]) in {
             name for expression in expressions() for name in names_in(expression)
+        }
+    recorder.sent.clear()
+    gauge_fleet(NIGHT, "fleet")
+    glob = re.compile(re.escape(of_fleets["match"]).replace(r"\*", "([^.]*)"))
+    for stat in recorder.gauges():
+        found = glob.fullmatch(f"airflow.{stat}")
+        assert found is not None, stat
+        assert {name: found[int(place[1:])] for name, place in of_fleets["labels"].items()} == {
+            "fleet": "fleet"
         }

@@ -18,11 +18,14 @@ from tests.support.tables.small_tables import with_unknown_feature, write_days
 from airflow_delta.assets import shared_maintenance_asset
 from airflow_delta.fleet import DeltaMaintenanceOperator, delta_fleet
 from airflow_delta.fleet.fleet_task import TaskKilled
+from airflow_delta.monitoring.fleets.record import HEAD, HOLDS, read_head, read_view
 from airflow_delta.notifications import DeltaFleetReportNotifier
+from airflow_delta.testing import FakeStateStore
 from delta_log.runtime import Runtime
 from delta_log.storage.opening import open_storage
 from delta_maintenance.fleet.account.approvals import ApprovalFolder, not_used_up
 from delta_maintenance.fleet.account.store import FleetStore
+from delta_maintenance.fleet.account.view import FleetView
 from delta_maintenance.fleet.lease import lease_of
 
 MakeContext = Callable[..., dict[str, Any]]
@@ -36,6 +39,8 @@ class Airflow:
         self._make_context, self._arguments = make_context, arguments
         self.xcoms: dict[tuple[str, str], Any] = {}
         self.runs = 0
+        #: The state store of the fleet's asset.
+        self.asset_store = FakeStateStore()
         self.policy: dict[str, Any] = {
             "tables": {"include": [f"{self.lake}/**"]},
             "healthy": {"small_files": 2},
@@ -58,9 +63,10 @@ class Airflow:
         def pull(task_ids: str, key: str) -> Any:
             return self.xcoms.get((task_ids, key))
 
-        return self._make_context(
+        context = self._make_context(
             task_id=task.task_id, run_id=f"run {self.runs}", xcom_push=push, xcom_pull=pull, task=task
         )
+        return {**context, "asset_state_store": {shared_maintenance_asset("fleet"): self.asset_store}}
 
     def decide(self) -> list[dict[str, Any]]:
         self.runs += 1
@@ -262,6 +268,7 @@ def test_a_report_is_sent_whether_the_run_is_red_or_not(tmp_path: Path, make_con
     task = airflow.accounted["ti"].task
     (notifier,) = task.on_success_callback
     assert task.on_failure_callback == [notifier]
+    assert shown(airflow).run_id == task.report.run_id
     notifier(airflow.accounted)
     assert room[0]["subject"] == "Fleet: 1 of 1 tables unhealthy, 0 operations done"
     assert room[0]["markdown"].startswith("## Fleet")
@@ -270,6 +277,66 @@ def test_a_report_is_sent_whether_the_run_is_red_or_not(tmp_path: Path, make_con
     task.report = None
     notifier({**airflow.accounted, "exception": "No such bucket."})
     assert "No such bucket." in room[1]["text"]
+
+
+def shown(airflow: Airflow) -> FleetView:
+    """The night that the page shows."""
+    store = airflow.asset_store
+    return read_view(read_head(store.get(HEAD)), {key: store.get(key) for key in store.values})
+
+
+def test_a_table_that_a_person_has_paused_on_the_page_is_left_alone(airflow: Airflow) -> None:
+    airflow.run()
+    pause = {"kind": "pause", "match": f"{airflow.lake}/events", "why": "migration"}
+    airflow.asset_store.set(HOLDS, {"holds": [pause]})
+    report = airflow.run()
+    assert (operations(report), report["skipped"]) == ([("orders", "optimize")], {"paused": 1})
+    states = {
+        Path(one.table).name: (one.state, [left.why for left in one.left]) for one in shown(airflow).tables
+    }
+    assert states == {"events": ("paused", ["migration."]), "orders": ("done", [])}
+    airflow.asset_store.set(HOLDS, {"holds": []})
+    assert operations(airflow.run()) == [("events", "optimize")]
+
+
+def test_a_failure_that_a_person_has_acknowledged_makes_no_run_red(airflow: Airflow) -> None:
+    with_unknown_feature(airflow.lake / "events")
+    known = {"kind": "acknowledge", "match": "**/events", "why": "TICKET-17", "until": "2999-12-31"}
+    airflow.asset_store.set(HOLDS, {"holds": [known]})
+    report = airflow.run()
+    assert [trouble["is_new"] for trouble in report["troubles"]] == [False]
+    assert report["skipped"] == {"known_broken": 1, "reported": 1}
+
+
+def test_nothing_is_decided_if_what_is_paused_cannot_be_read(airflow: Airflow) -> None:
+    airflow.asset_store.set(HOLDS, {"holds": "all"})
+    with pytest.raises(AirflowFailException, match="delta_fleet_holds of the state store .* cannot be read"):
+        airflow.decide()
+
+
+def test_a_page_that_cannot_be_told_fails_no_run(airflow: Airflow) -> None:
+    context = airflow.context
+    airflow.decide()
+    airflow.context = lambda task: {**context(task), "asset_state_store": {}}  # type: ignore[method-assign]
+    assert airflow.account()["figures"]["num_tables"] == 2
+    assert airflow.asset_store.values == {}
+
+
+def test_alerts_are_sent_and_a_night_without_any_is_not(tmp_path: Path, make_context: MakeContext) -> None:
+    room: list[dict[str, Any]] = []
+    airflow = Airflow(tmp_path, make_context, alert_to=lambda context: room.append(context["delta"]))
+    write_days(airflow.lake / "events")
+    airflow.run()
+    (notifier,) = airflow.accounted["ti"].task.on_success_callback
+    notifier(airflow.accounted)
+    assert room == []
+    with_unknown_feature(airflow.lake / "events")
+    with pytest.raises(AirflowFailException):
+        airflow.run()
+    notifier(airflow.accounted)
+    (alert,) = room[0]["alerts"]
+    assert alert.startswith("1 new failure: ")
+    assert room[0]["text"].startswith(f"ALERT: {alert}")
 
 
 def test_runs_of_one_fleet_share_no_time() -> None:

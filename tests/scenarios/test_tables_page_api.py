@@ -401,7 +401,12 @@ def test_the_description_has_every_route_and_names_its_answers(api: ApiServer) -
         "/v1/tables/{identity}",
         "/v1/runs/{number}",
         "/v1/task",
+        "/v1/fleets",
+        "/v1/fleets/{asset_id}",
+        "/v1/fleets/{asset_id}/tables.csv",
     }
+    table = description["paths"].pop("/v1/fleets/{asset_id}/tables.csv")
+    assert "text/csv" in table["get"]["responses"]["200"]["content"]
     for path in description["paths"].values():
         assert set(path) == {"get"}
         assert path["get"]["description"]

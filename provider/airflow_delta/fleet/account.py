@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_delta.assets import shared_maintenance_asset
-from airflow_delta.fleet.arguments import DECIDED_BY, STATE
+from airflow_delta.fleet.arguments import ASSET, DECIDED_BY, STATE
 from airflow_delta.fleet.fleet_task import FleetTask, document_of
+from airflow_delta.monitoring.fleets.record import keep
 from airflow_delta.operators.arguments import DELTA_CONN_ID, by_attribute
+from airflow_delta.operators.reporting.fleet_stats import gauge_fleet
 from delta_log.printable import printable
-from delta_maintenance.options import Option, Text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_maintenance.fleet.account.report import FleetReport
+    from delta_maintenance.fleet.account.view import FleetView
 
 
 class DeltaFleetAccountOperator(FleetTask, BaseOperator):
@@ -26,28 +29,25 @@ class DeltaFleetAccountOperator(FleetTask, BaseOperator):
     The XCom is the report. The task fails, after that, if a table failed or could not be read that did not in the run before; otherwise
     it emits one event of the asset ``delta-maintenance:<asset>``.
 
+    The state store of this asset has what the page *Delta tables* shows of the run, and Airflow's metrics get its figures.
+
     :param decided_by: id of the task that has decided what this run does.
-    :param asset: name of the asset whose event tells that the run is over.
+    :param asset: name of the asset.
     :param state: directory in which the fleet keeps its memory. (templated)
     :param delta_conn_id: connection with the credentials of the stores; default: the identity of the machine. (templated)
     """
 
     arguments = by_attribute(
         DECIDED_BY,
-        Option(
-            "asset",
-            Text(),
-            "name of the asset whose event tells that the run is over",
-            required=True,
-            templates="none",
-        ),
+        ASSET,
         STATE,
         DELTA_CONN_ID,
     )
     template_fields = ("state", "delta_conn_id")
     ui_color = "#e3f4f7"
-    #: The report, once the task has made it.
+    #: The report, once the task has made it, and the run table by table.
     report: FleetReport | None = None
+    view: FleetView | None = None
 
     def __init__(
         self,
@@ -80,14 +80,28 @@ class DeltaFleetAccountOperator(FleetTask, BaseOperator):
     def _accounted(self, context: Context) -> FleetReport:
         # Imported here, since they load pyarrow, and a DAG file imports this module.
         from delta_maintenance.fleet.account.report import report_of
+        from delta_maintenance.fleet.account.view import view_of
+        from delta_maintenance.fleet.policy.reading import read_policy
         from delta_maintenance.fleet.run import account_for
         from delta_maintenance.fleet.text import render_report
 
         store = self.store()
-        night = self.decided_night(context, store)
-        report = report_of(account_for(night, store, self.site([]), self.progress()))
+        night = account_for(self.decided_night(context, store), store, self.site([]), self.progress())
+        report = report_of(night)
         self.tell(render_report(report))
+        view = self.view = view_of(night, read_policy(night.policy, night.source))
+        self.tell("\n".join(f"ALERT: {one.why}" for one in view.alerts))
+        gauge_fleet(view, self.asset)
+        self._keep_for_page(context, view)
         return report
+
+    def _keep_for_page(self, context: Context, view: FleetView) -> None:
+        """A night that cannot be kept for the page is logged, and does not fail the task: the memory of the fleet has it."""
+        try:
+            if conf.getboolean("delta", "monitoring", fallback=True):
+                keep(context["asset_state_store"][shared_maintenance_asset(self.asset)], view)
+        except Exception:
+            self.log.warning("The page Delta tables does not learn of this run.", exc_info=True)
 
 
 def _problem(report: FleetReport) -> str:

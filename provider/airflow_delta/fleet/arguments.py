@@ -42,6 +42,13 @@ STATE = Option(
     "directory in which the fleet keeps its memory: an absolute path, or a URI of a store that delta_conn_id opens",
     required=True,
 )
+ASSET = Option(
+    "asset",
+    Text(),
+    "name of the asset whose event tells that a run is over, and in whose state store the page Delta tables keeps what it knows of the fleet",
+    default="fleet",
+    templates="none",
+)
 DECIDED_BY = Option(
     "decided_by",
     Text(),

@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_delta.fleet.arguments import POLICY, STATE
+from airflow_delta.assets import shared_maintenance_asset
+from airflow_delta.fleet.arguments import ASSET, POLICY, STATE
 from airflow_delta.fleet.fleet_task import NIGHT_KEY, FleetTask
 from airflow_delta.fleet.work_groups import work_groups
+from airflow_delta.monitoring.fleets.record import HOLDS
 from airflow_delta.operators.arguments import DELTA_CONN_ID, by_attribute
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from delta_maintenance.fleet.account.night import Night
+    from delta_maintenance.fleet.decision.holds import Hold
 
 
 class DeltaFleetDecideOperator(FleetTask, BaseOperator):
@@ -26,10 +29,11 @@ class DeltaFleetDecideOperator(FleetTask, BaseOperator):
 
     :param policy: path of the policy's file, absolute or beside the DAG file, or the policy's members as a dictionary. (templated)
     :param state: directory in which the fleet keeps its memory. (templated)
+    :param asset: name of the asset in whose state store the page *Delta tables* writes which tables are paused, or known to be broken.
     :param delta_conn_id: connection with the credentials of the stores; default: the identity of the machine. (templated)
     """
 
-    arguments = by_attribute(POLICY, STATE, DELTA_CONN_ID)
+    arguments = by_attribute(POLICY, STATE, ASSET, DELTA_CONN_ID)
     template_fields = ("policy", "state", "delta_conn_id")
     template_fields_renderers: ClassVar[dict[str, str]] = {"policy": "json"}
     ui_color = "#e3f4f7"
@@ -39,14 +43,17 @@ class DeltaFleetDecideOperator(FleetTask, BaseOperator):
         *,
         policy: str | Mapping[str, Any],
         state: str,
+        asset: str = "fleet",
         delta_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.policy = policy
         self.state = state
+        self.asset = asset
         self.delta_conn_id = delta_conn_id
         self.check_known()
+        self.inlets = [*self.inlets, shared_maintenance_asset(asset)]
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         with self.at_work():
@@ -70,10 +77,22 @@ class DeltaFleetDecideOperator(FleetTask, BaseOperator):
             self.progress(),
             hook.allowed_roots,
             owner=f"of {instance.dag_id}, {instance.run_id}",
+            holds=self._holds(context),
         )
         night = fleet.begin()
         self.tell(render_report(report_of(night, is_planned=True)))
         return night
+
+    def _holds(self, context: Context) -> tuple[Hold, ...]:
+        """What persons have said on the page.
+
+        :raises InvalidRequest: it cannot be read: a table that was paused must not be changed because of that.
+        """
+        from delta_maintenance.fleet.decision.holds import read_holds
+
+        asset = shared_maintenance_asset(self.asset)
+        place = f"the key {HOLDS} of the state store of the asset {asset.name}"
+        return read_holds(context["asset_state_store"][asset].get(HOLDS), place)
 
 
 def mapped_arguments(night: Night) -> list[dict[str, Any]]:

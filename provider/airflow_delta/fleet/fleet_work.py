@@ -88,6 +88,8 @@ class FleetWorkOperator(FleetTask, JobTask):
 
     #: The run of the job that is over, in a try that goes on after a deferral.
     _ended_run: str | None = None
+    #: The table of the job that runs on Spark, as its spec names it.
+    _table_on_spark: str | None = None
     _is_killed = False
 
     def __init__(
@@ -141,7 +143,7 @@ class FleetWorkOperator(FleetTask, JobTask):
     def _job_on_spark(self, context: Context, spec: JobSpec, site: JobSite) -> JobReport:
         """A report in any case. A job that has left none has failed."""
         started_ms, is_resumed = site.runtime.now_ms(), spec.run_id == self._ended_run
-        self._ended_run = None
+        self._ended_run, self._table_on_spark = None, spec.table
         options = opening_options(spec.table, site.storage_options)
         try:
             place = located(context, self.hook, spec.table, self.log, is_resumed=is_resumed)
@@ -179,6 +181,7 @@ class FleetWorkOperator(FleetTask, JobTask):
             spark_conn_id,
             spark_conf=self.value_of("spark_conf") or {},
             delta_conn_id=self.value_of("delta_conn_id"),
+            table=self._table_on_spark,
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:

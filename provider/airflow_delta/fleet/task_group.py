@@ -12,7 +12,7 @@ from airflow_delta.fleet.account import DeltaFleetAccountOperator
 from airflow_delta.fleet.approval import DeltaFleetApprovalOperator
 from airflow_delta.fleet.decide import DeltaFleetDecideOperator
 from airflow_delta.fleet.maintain import DeltaFleetMaintainOperator
-from airflow_delta.notifications.fleet_report import DeltaFleetReportNotifier
+from airflow_delta.notifications.fleet_report import DeltaFleetReportNotifier, When
 from airflow_delta.notifications.sending import Send
 
 
@@ -32,6 +32,7 @@ def delta_fleet(  # noqa: PLR0913 - each is an argument that a DAG file may give
     deferrable: bool | None = None,
     asset: str = "fleet",
     report_to: Send | Sequence[Send] = (),
+    alert_to: Send | Sequence[Send] = (),
     approval_timeout: timedelta = timedelta(hours=20),
     default_args: Mapping[str, Any] | None = None,
 ) -> TaskGroup:
@@ -64,9 +65,12 @@ def delta_fleet(  # noqa: PLR0913 - each is an argument that a DAG file may give
         :class:`~airflow_delta.operators.optimize.DeltaOptimizeOperator`. (templated)
     :param deferrable: switch to give up the worker slot while a rewrite runs on a cluster; default:
         ``[operators] default_deferrable``.
-    :param asset: name of the asset ``delta-maintenance:<asset>``, which gets an event when a run is over.
+    :param asset: name of the asset ``delta-maintenance:<asset>``, which gets an event when a run is over. Its state store has what the page
+        *Delta tables* shows of the fleet, so each fleet needs one of its own.
     :param report_to: notifiers that get the report of each run, see
         :class:`~airflow_delta.notifications.fleet_report.DeltaFleetReportNotifier`.
+    :param alert_to: notifiers that get the report of a run with alerts alone: failures that are new, tables that are unhealthy longer than
+        ``within``, a window that took more than its budget, a run without a report.
     :param approval_timeout: time for which ``approve`` waits for an answer. The run of the DAG is not over before, so it is shorter than
         the time between two runs.
     :param default_args: further arguments of all tasks, such as ``retries`` and callbacks.
@@ -76,7 +80,7 @@ def delta_fleet(  # noqa: PLR0913 - each is an argument that a DAG file may give
     access: dict[str, Any] = {"state": state, "delta_conn_id": delta_conn_id}
     with TaskGroup(group_id, default_args=arguments) as group:
         _require_one_run(group)
-        decide = DeltaFleetDecideOperator(task_id="decide", policy=policy, **access)
+        decide = DeltaFleetDecideOperator(task_id="decide", policy=policy, asset=asset, **access)
         maintain = DeltaFleetMaintainOperator.partial(
             task_id="maintain",
             map_index_template="{{ task.title }}",
@@ -95,7 +99,7 @@ def delta_fleet(  # noqa: PLR0913 - each is an argument that a DAG file may give
             asset=asset,
             trigger_rule="all_done",
             **access,
-            **_callbacks(report_to),
+            **_callbacks(report_to, alert_to),
         )
         approve = DeltaFleetApprovalOperator(
             task_id="approve",
@@ -117,9 +121,8 @@ def _require_one_run(group: TaskGroup) -> None:
         )
 
 
-def _callbacks(report_to: Send | Sequence[Send]) -> dict[str, Any]:
+def _callbacks(report_to: Send | Sequence[Send], alert_to: Send | Sequence[Send]) -> dict[str, Any]:
     """The callbacks by which the report is sent, whether the run is red or not."""
-    if not callable(report_to) and not report_to:
-        return {}
-    notifier = DeltaFleetReportNotifier(report_to)
-    return {"on_success_callback": notifier, "on_failure_callback": notifier}
+    whens: tuple[tuple[Any, When], ...] = ((report_to, "always"), (alert_to, "alerts"))
+    notifiers = [DeltaFleetReportNotifier(send, when=when) for send, when in whens if callable(send) or send]
+    return {"on_success_callback": notifiers, "on_failure_callback": notifiers} if notifiers else {}

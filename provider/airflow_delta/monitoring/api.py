@@ -1,4 +1,4 @@
-"""The API of the page *Delta tables*: JSON about tables and runs, read only, and the page's script.
+"""The API of the page *Delta tables*: JSON about tables, runs and fleets, read only, and the page's script.
 
 * Every route wants a token of Airflow, and the routes with data the permission to read assets. A record is shown to callers who
   may read the DAG that left it, what a watcher remembers to all of them.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from hashlib import sha256
 from importlib.resources import files
@@ -18,17 +19,25 @@ from typing import Annotated, Literal
 from weakref import WeakKeyDictionary
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import (
+    AssetDetails,
+    DagAccessEntity,
+    DagDetails,
+)
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_asset, requires_authenticated
 from airflow.configuration import conf
 from airflow.utils.session import create_session
-from fastapi import Depends, FastAPI, HTTPException, Path, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Path, Query, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from sqlalchemy.orm import Session
 
 from airflow_delta.monitoring import answers
 from airflow_delta.monitoring.fleet import FleetQuery, page_of, row_of, source_of
 from airflow_delta.monitoring.fleet_cache import Fleet, FleetCache
+from airflow_delta.monitoring.fleets import answers as fleet_answers
+from airflow_delta.monitoring.fleets.queries import FleetQueries, KeptFleet
+from airflow_delta.monitoring.fleets.rows import TablesQuery, chosen, csv_of
+from airflow_delta.monitoring.fleets.shown import line_of, night_of
 from airflow_delta.monitoring.metadata_queries import MetadataQueries
 from airflow_delta.monitoring.record import DEFAULT_DAYS, RUN, Source, table_id
 from airflow_delta.monitoring.table_view import run_line, run_view, table_view
@@ -56,6 +65,16 @@ def maintenance_dag(user: GetUserDep) -> str | None:
     return dag_id if may_start else None
 
 
+def may_change_assets(user: GetUserDep) -> Callable[[int], bool]:
+    """Whether the caller may write to the state store of an asset with Airflow's REST API."""
+
+    def may_change(asset_id: int) -> bool:
+        details = AssetDetails(id=str(asset_id))
+        return bool(get_auth_manager().is_authorized_asset(method="PUT", details=details, user=user))
+
+    return may_change
+
+
 def metadata_session() -> Iterator[Session]:
     with create_session(scoped=False) as session:
         yield session
@@ -77,10 +96,12 @@ _HEADERS = {
 
 SessionOfRequest = Annotated[Session, Depends(metadata_session)]
 Readable = Annotated[Callable[[str], bool], Depends(readable_dags)]
+Changeable = Annotated[Callable[[int], bool], Depends(may_change_assets)]
 MaintenanceDag = Annotated[str | None, Depends(maintenance_dag)]
 Name = Annotated[str, Query(min_length=1, max_length=250)]
 OfAsset = Annotated[str, Query(max_length=1_500, description="tables of the asset with this name and URI")]
 Identity = Annotated[str, Path(pattern="^[0-9a-f]{24}$", description="`id` of a table, from the fleet")]
+AssetNumber = Annotated[int, Path(ge=1, le=2**31 - 1, description="`asset_id` of a fleet, from the list")]
 RunNumber = Annotated[int, Path(ge=1, le=2**63 - 1, description="`number` of a run, from its table")]
 StatusName = Literal["unreadable", "critical", "attention", "unsupported", "unknown", "healthy", "failing"]
 SortName = Literal[
@@ -106,6 +127,39 @@ def query_of(
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
 ) -> FleetQuery:
     return FleetQuery(status, search, sort, order == "desc", offset, limit)
+
+
+FleetSortName = Literal[
+    "urgency",
+    "gain",
+    "table",
+    "size_bytes",
+    "num_files",
+    "small_files",
+    "reclaimable_bytes",
+    "written_ms",
+    "unhealthy_since_ms",
+]
+
+
+def tables_query_of(  # noqa: PLR0913, PLR0917 - each is a parameter of the route
+    state: Annotated[
+        str, Query(max_length=50, description="state of the tables, `late` or `unhealthy`")
+    ] = "",
+    search: Annotated[
+        str, Query(max_length=500, description="part of the address, of the owner, or of a reason")
+    ] = "",
+    prefix: Annotated[str, Query(max_length=2_000, description="beginning of the address")] = "",
+    owner: Annotated[str, Query(max_length=500, description="owner; `-`: none")] = "",
+    idle_days: Annotated[
+        int, Query(ge=0, le=10_000, description="days without a write by another program")
+    ] = 0,
+    sort: FleetSortName = "urgency",
+    order: Literal["asc", "desc"] = "asc",
+    offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 50,
+) -> TablesQuery:
+    return TablesQuery(state, search, prefix, owner, idle_days, sort, order == "desc", offset, limit)
 
 
 def make_app(queries: MetadataQueries, days: int) -> FastAPI:
@@ -221,6 +275,8 @@ def make_app(queries: MetadataQueries, days: int) -> FastAPI:
             ]
         )
 
+    app.include_router(fleet_routes())
+
     @app.get("/openapi.json", dependencies=[AUTHENTICATED], include_in_schema=False)
     def read_description() -> JSONResponse:
         return JSONResponse(app.openapi())
@@ -236,6 +292,76 @@ def make_app(queries: MetadataQueries, days: int) -> FastAPI:
         return Response(content, media_type="text/javascript", headers=headers)
 
     return app
+
+
+def fleet_routes() -> APIRouter:
+    """The routes of fleets."""
+    router, fleet_queries = APIRouter(), FleetQueries()
+
+    def readable_fleet(session: Session, readable: Callable[[str], bool], number: int) -> KeptFleet:
+        fleet = fleet_queries.read(session).get(number)
+        if fleet is None or not readable(fleet.source.dag_id):
+            raise HTTPException(404, "No task has told of such a fleet, or you may not read its DAG.")
+        if fleet.view is None:
+            raise HTTPException(404, f"The newest night of the fleet cannot be read: {fleet.broken}")
+        return fleet
+
+    @router.get("/v1/fleets", dependencies=[MAY_READ_ASSETS])
+    def read_fleets(
+        session: SessionOfRequest,
+        readable: Readable,
+        dag_id: Annotated[str, Query(max_length=250, description="fleets of this DAG")] = "",
+    ) -> fleet_answers.Fleets:
+        """The fleets, with the figures of their newest nights."""
+        found = [
+            fleet
+            for fleet in fleet_queries.read(session).values()
+            if readable(fleet.source.dag_id) and dag_id in ("", fleet.source.dag_id)
+        ]
+        found.sort(key=lambda fleet: fleet.asset)
+        return fleet_answers.Fleets(
+            fleets=[fleet_answers.FleetLine(**line_of(fleet, _now_ms())) for fleet in found]
+        )
+
+    @router.get("/v1/fleets/{asset_id}", dependencies=[MAY_READ_ASSETS])
+    def read_fleet(
+        asset_id: AssetNumber,
+        session: SessionOfRequest,
+        readable: Readable,
+        changeable: Changeable,
+        query: Annotated[TablesQuery, Depends(tables_query_of)],
+        group: Literal["", "owner", "prefix"] = "",
+    ) -> fleet_answers.Fleet:
+        """The newest night of one fleet: budget, alerts, forecast, and a page of the tables that the query chooses."""
+        fleet = readable_fleet(session, readable, asset_id)
+        assert fleet.view is not None
+        night = night_of(fleet, fleet.view, query, group, _now_ms())
+        return fleet_answers.Fleet(**night, may_change=changeable(asset_id))
+
+    @router.get(
+        "/v1/fleets/{asset_id}/tables.csv",
+        dependencies=[MAY_READ_ASSETS],
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}}}},
+    )
+    def read_fleet_as_csv(
+        asset_id: AssetNumber,
+        session: SessionOfRequest,
+        readable: Readable,
+        query: Annotated[TablesQuery, Depends(tables_query_of)],
+    ) -> StreamingResponse:
+        """All tables that the query chooses, as CSV."""
+        fleet = readable_fleet(session, readable, asset_id)
+        assert fleet.view is not None
+        lines = csv_of(chosen(fleet.view.tables, query, _now_ms()))
+        headers = {"Content-Disposition": 'attachment; filename="fleet.csv"'}
+        return StreamingResponse(lines, media_type="text/csv; charset=utf-8", headers=headers)
+
+    return router
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def configured_app() -> FastAPI:

@@ -76,7 +76,7 @@ class TableHistory(Struct, frozen=True):
 
     :param first_seen_ms: the first run of the fleet that has seen it; ``last_seen_ms`` is the last one.
     :param unread_since_ms: the first of the runs that could not read it, without one that could since; ``None``: it could be read.
-    :param reports: number of runs that have reported it.
+    :param reports: number of nights that have reported it.
     :param unhealthy_since_ms: the first run that found it unhealthy without one that found it healthy since; ``None``: it is healthy.
     :param missed_windows: windows since it was last worked on in which its work found no room in the budget, or no time;
         ``missed_in_ms`` is the beginning of the last one.

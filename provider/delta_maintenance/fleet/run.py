@@ -21,6 +21,7 @@ from delta_maintenance.fleet.account.report import FleetReport, report_of
 from delta_maintenance.fleet.account.store import FleetStore
 from delta_maintenance.fleet.decision.decide import FleetState, decide
 from delta_maintenance.fleet.decision.document import Decision, Work, WorkUnit
+from delta_maintenance.fleet.decision.holds import Hold
 from delta_maintenance.fleet.discovery import FoundTable, discover
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import FleetHistory
@@ -149,10 +150,11 @@ def begin_night(
     history: FleetHistory,
     approved: Mapping[str, tuple[str, ...]],
     runtime: Runtime,
+    holds: tuple[Hold, ...] = (),
 ) -> Night:
     """Decide what a night does; nothing has been done yet."""
     now_ms = runtime.now_ms()
-    decision = decide(written, FleetState(tables, history, now_ms, approved))
+    decision = decide(written, FleetState(tables, history, now_ms, approved, holds))
     return Night(
         run_id=f"fleet-{runtime.new_id()[:8]}",
         started_ms=now_ms,
@@ -163,6 +165,7 @@ def begin_night(
         history=history,
         approved=approved,
         decision=decision,
+        holds=holds,
     )
 
 
@@ -317,6 +320,7 @@ class FleetNight:
         be read.
     :param owner: name of the run, the same for each of its processes, of which one is at work at a time; ``None``: the run is this
         process.
+    :param holds: what persons have said of tables since the policy was written.
     """
 
     def __init__(
@@ -327,9 +331,10 @@ class FleetNight:
         progress: ProgressReporter,
         allowed_roots: Mapping[str, Sequence[str]] | None = None,
         owner: str | None = None,
+        holds: tuple[Hold, ...] = (),
     ) -> None:
         self._written, self._site, self._progress = written, site, progress
-        self._allowed_roots, self._owner = allowed_roots or {}, owner
+        self._allowed_roots, self._owner, self._holds = allowed_roots or {}, owner, holds
         self.store = FleetStore.open(state, site.storage_options)
         self._memory_file = memory_file_of(self.store, site)
 
@@ -404,7 +409,8 @@ class FleetNight:
         )
         recorded = ApprovalFolder(self.store.storage).valid(site.runtime.now_ms())
         all_approved = {**not_used_up(recorded, history), **approvals(tables, approved)}
-        return begin_night(self._written, tables, history, all_approved, site.runtime), memory
+        night = begin_night(self._written, tables, history, all_approved, site.runtime, self._holds)
+        return night, memory
 
 
 def account_for(night: Night, store: FleetStore, site: JobSite, progress: ProgressReporter) -> Night:

@@ -312,7 +312,11 @@ def test_a_first_view_takes_few_requests_and_bytes(visit: Visit) -> None:
         # Airflow's own UI loads the rest.
         ours = {urlsplit(one.url).path: one.body() for one in answers if "/delta-tables/" in one.url}
         requests = sum("/delta-tables/" in one.url for one in answers)
-    assert set(ours) == {"/delta-tables/delta-tables.js", "/delta-tables/v1/tables"}
+    assert set(ours) == {
+        "/delta-tables/delta-tables.js",
+        "/delta-tables/v1/fleets",
+        "/delta-tables/v1/tables",
+    }
     assert requests <= 5
     fleet = ours["/delta-tables/v1/tables"]
     # A page of tables has 50 of them.

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from delta_maintenance.fleet.account.night import Night, Outcome
 from delta_maintenance.fleet.decision.decide import FleetState, decide
 from delta_maintenance.fleet.decision.document import Decision, Work, WorkUnit
+from delta_maintenance.fleet.decision.holds import Hold
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import Cost, FleetHistory, PastRun
 from delta_maintenance.fleet.policy.reading import WrittenPolicy, policy_of
@@ -28,8 +29,9 @@ def decided(
     now_ms: int = MONDAY_EVENING_MS,
     history: FleetHistory | None = None,
     approved: Mapping[str, tuple[str, ...]] | None = None,
+    holds: Sequence[Hold] = (),
 ) -> Decision:
-    return decide(written, FleetState(tables, history or FleetHistory(), now_ms, approved or {}))
+    return decide(written, FleetState(tables, history or FleetHistory(), now_ms, approved or {}, holds))
 
 
 def outcome(unit: WorkUnit, work: Work, now_ms: int, *, kind: str = "", took: float = 1.0) -> Outcome:

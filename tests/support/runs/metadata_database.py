@@ -160,13 +160,59 @@ def watch(asset: str, trigger: BaseEventTrigger) -> None:
 
 def remember(asset: str, key: str, value: Any, *, by: str = "watcher") -> None:
     """Write an entry of an asset's state store, as Airflow does for a watcher (`watcher`) or for a caller of its REST API (`api`)."""
-    from airflow._shared.state import AssetScope, AssetStateStoreWriterKind
-    from airflow.state.metastore import MetastoreBackend
     from airflow.utils.session import create_session
 
-    scope, kind = AssetScope(asset_id=asset_id_of(asset)), AssetStateStoreWriterKind(by)
+    asset_id = asset_id_of(asset)
     with create_session() as session:
-        MetastoreBackend().set_asset_state_store(scope, key, json.dumps(value), kind=kind, session=session)
+        _set_state(session, asset_id, key, value, by)
+
+
+def _set_state(session: Session, asset_id: int, key: str, value: Any, by: str, **source: Any) -> None:
+    from airflow._shared.state import AssetScope, AssetStateStoreWriterKind
+    from airflow.state.metastore import MetastoreBackend
+
+    MetastoreBackend().set_asset_state_store(
+        AssetScope(asset_id=asset_id),
+        key,
+        json.dumps(value),
+        kind=AssetStateStoreWriterKind(by),
+        session=session,
+        **source,
+    )
+
+
+class OfTask:
+    """The state store of an asset, as the last task of a fleet writes to it for the first time.
+
+    :param url: metadata database, in which the asset is; ``None``: where the tests' settings say, and it is made.
+    """
+
+    def __init__(self, asset: str, dag_id: str = "nightly", *, url: str | None = None) -> None:
+        self._asset, self._dag_id = asset, dag_id
+        self._url = url
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return default
+
+    def set(self, key: str, value: Any) -> None:
+        from airflow.models.asset import AssetModel
+        from airflow.utils.session import create_session
+        from sqlalchemy import create_engine, select
+        from sqlalchemy.orm import Session
+
+        source = {"dag_id": self._dag_id, "run_id": "run", "task_id": "fleet.account", "map_index": -1}
+        if self._url is None:
+            asset_id = asset_id_of(self._asset)
+            with create_session() as session:
+                _set_state(session, asset_id, key, value, "task", **source)
+        else:
+            with Session(create_engine(self._url)) as session, session.begin():
+                found = session.scalar(select(AssetModel.id).where(AssetModel.name == self._asset))
+                assert found is not None, self._asset
+                _set_state(session, found, key, value, "task", **source)
+
+    def delete(self, key: str) -> None:
+        raise AssertionError(key)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def _send(context: Context, table: str, gauges: Callable[[], Mapping[str, float]
             return
         label, identity = table_label(table), table_id(table)
         ending, tags = "", {"table": label, "table_id": identity}
-        if _is_without_tags():
+        if is_without_tags():
             ending, tags = f".{re.sub('[./]', '_', label)}.{identity}", {}
         elif team := (getattr(instance, "stats_tags", None) or {}).get("team_name"):
             tags["team_name"] = team
@@ -129,7 +129,7 @@ def _limit() -> int:
     return int(conf.getint("delta", "table_metrics_limit", fallback=DEFAULT_LIMIT))
 
 
-def _is_without_tags() -> bool:
+def is_without_tags() -> bool:
     """Whether Airflow sends to plain StatsD, as :func:`airflow.sdk.observability.metrics.stats_utils.get_stats_factory` decides."""
 
     def has(name: str) -> bool:

@@ -13,8 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from delta_maintenance.contract import JobReport
+from delta_maintenance.fleet.decision.caution import is_of_night
 from delta_maintenance.fleet.decision.decide import FleetState
 from delta_maintenance.fleet.decision.document import Decision, Work, WorkUnit
+from delta_maintenance.fleet.decision.holds import Hold
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import (
     FORGOTTEN_AFTER_MS,
@@ -64,6 +66,7 @@ class Night(Struct, frozen=True):
     :param policy: text of the policy, and ``source`` the name of its file.
     :param tables: the facts of all tables.
     :param history: what was remembered before the run.
+    :param holds: what persons had said of tables.
     :param is_finished: ``False``: the run still goes on, or was killed.
     """
 
@@ -78,13 +81,14 @@ class Night(Struct, frozen=True):
     decision: Decision
     outcomes: tuple[Outcome, ...] = ()
     not_begun: tuple[NotBegun, ...] = ()
+    holds: tuple[Hold, ...] = ()
     is_finished: bool = False
     night_version: int = NIGHT_VERSION
 
     @property
     def state(self) -> FleetState:
         """What the decision rested on."""
-        return FleetState(self.tables, self.history, self.decision.decided_ms, self.approved)
+        return FleetState(self.tables, self.history, self.decision.decided_ms, self.approved, self.holds)
 
 
 class UnitResult(Struct, frozen=True):
@@ -176,7 +180,7 @@ def next_history(night: Night) -> FleetHistory:
         outcomes.setdefault(outcome.table, []).append(outcome)
     for table in night.tables:
         old = before.get(table.table) or TableHistory(now_ms)
-        seen = _seen(old, table, now_ms, is_unhealthy=table.table in unhealthy)
+        seen = _seen(old, table, night.decision, is_unhealthy=table.table in unhealthy)
         if table.table in missed:
             seen = _after_missing(seen, night.decision.window[0])
         announced = night.decision.announced.get(table.table, ())
@@ -185,14 +189,17 @@ def next_history(night: Night) -> FleetHistory:
 
 
 def _seen(
-    old: TableHistory, table: SurveyedTable | UnreadTable, now_ms: int, *, is_unhealthy: bool
+    old: TableHistory, table: SurveyedTable | UnreadTable, decision: Decision, *, is_unhealthy: bool
 ) -> TableHistory:
+    now_ms = decision.decided_ms
     if isinstance(table, UnreadTable):
         since_ms = now_ms if old.unread_since_ms is None else old.unread_since_ms
         return replace(old, last_seen_ms=now_ms, unread_since_ms=since_ms)
     since = None if not is_unhealthy else now_ms if old.unhealthy_since_ms is None else old.unhealthy_since_ms
+    # A night counts once, however many runs it has.
+    is_new = old.reports == 0 or not is_of_night(old.last_seen_ms, decision.night_since_ms)
     return replace(
-        old, last_seen_ms=now_ms, unread_since_ms=None, unhealthy_since_ms=since, reports=old.reports + 1
+        old, last_seen_ms=now_ms, unread_since_ms=None, unhealthy_since_ms=since, reports=old.reports + is_new
     )
 
 

@@ -197,12 +197,18 @@ def spent_before(policy: Policy, history: FleetHistory, window: tuple[int, int])
     """
     since_ms = _window(policy).last_closing(window[0])
     total = Cost()
-    for table in history.tables.values():
+    # In one order: a sum of floating-point numbers depends on it.
+    for _, table in sorted(history.tables.items()):
         for run in reversed(table.runs):
             if run.started_ms < since_ms:
                 break
             total = total.plus(_measured(run.forecast, run.outcome))
     return total
+
+
+def night_since(policy: Policy, window: tuple[int, int]) -> int | None:
+    """The moment since which runs belong to the night of a window; ``None``: the window is always open, and each run is a night."""
+    return None if _window(policy).is_always else _window(policy).last_closing(window[0])
 
 
 def _window(policy: Policy) -> Window:

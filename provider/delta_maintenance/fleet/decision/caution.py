@@ -5,16 +5,17 @@ The checks stand in the order in which a person would want to know of them; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
 from delta_maintenance.fleet.decision.document import Postponed, Reason, Work
 from delta_maintenance.fleet.decision.due import DELETIONS, is_own
+from delta_maintenance.fleet.decision.holds import Hold, hold_for
 from delta_maintenance.fleet.facts import SurveyedTable
 from delta_maintenance.fleet.history import TableHistory
 from delta_maintenance.fleet.policy.calendar import is_frozen, next_free_moment
-from delta_maintenance.fleet.policy.document import Freeze, KnownBroken, Policy
+from delta_maintenance.fleet.policy.document import Freeze, Policy
 from delta_maintenance.fleet.policy.settings import Settings
 from delta_maintenance.units import DAY_MS, counted, format_duration, format_time
 
@@ -28,6 +29,8 @@ class Situation(Struct, frozen=True):
     """What a check knows of one table.
 
     :param approved: operations that a person has approved for this run.
+    :param holds: what persons have said of tables since the policy was written.
+    :param night_since_ms: runs since this moment belong to the same night; ``None``: each run is a night.
     """
 
     table: SurveyedTable
@@ -36,6 +39,8 @@ class Situation(Struct, frozen=True):
     policy: Policy
     now_ms: int
     approved: Collection[str] = ()
+    holds: Sequence[Hold] = ()
+    night_since_ms: int | None = None
 
     @property
     def deadline_ms(self) -> int:
@@ -62,15 +67,23 @@ def why_not_now(situation: Situation, operations: tuple[str, ...]) -> Postponed 
     return None
 
 
-def known_broken(policy: Policy, table: str, now_ms: int) -> KnownBroken | None:
-    """What the policy says of a table that is known to be broken, as long as it holds."""
+def known_broken(policy: Policy, holds: Sequence[Hold], table: str, now_ms: int) -> str | None:
+    """Why a table is known to be broken, by the policy or by a person; ``None``: it is not."""
     found = policy.known_broken.get(table)
-    return found if found is not None and format_time(now_ms, "%Y-%m-%d") <= found.until.isoformat() else None
+    if found is not None and format_time(now_ms, "%Y-%m-%d") <= found.until.isoformat():
+        return f"{found.why}, until {found.until}."
+    acknowledged = hold_for(holds, "acknowledge", table, now_ms)
+    return None if acknowledged is None else acknowledged.told
 
 
 def _known_broken(of: Situation) -> tuple[Reason, str, int | None] | None:
-    found = known_broken(of.policy, of.table.table, of.now_ms)
-    return None if found is None else ("known_broken", f"{found.why}, until {found.until}.", None)
+    why = known_broken(of.policy, of.holds, of.table.table, of.now_ms)
+    return None if why is None else ("known_broken", why, None)
+
+
+def _paused(of: Situation) -> tuple[Reason, str, int | None] | None:
+    found = hold_for(of.holds, "pause", of.table.table, of.now_ms)
+    return None if found is None else ("paused", found.told, None)
 
 
 def _disabled(of: Situation) -> tuple[Reason, str, int | None] | None:
@@ -164,6 +177,7 @@ def _of(period_ms: int) -> str:
 
 _CHECKS: tuple[_Check, ...] = (
     _known_broken,
+    _paused,
     _disabled,
     _reported,
     _other_maintainer,
@@ -209,7 +223,8 @@ def _careful_deletion(of: Situation, work: Work) -> tuple[Reason, str, int | Non
         return "report_only", f"Deletions are only reported ({settings.origins['deletions']}).", None
     if work.operation == "vacuum" and of.table.facts.removed.looks is None:
         return "not_measured", "The store did not say which of the removed files are still there.", None
-    if work.operation not in of.history.announced:
+    announced_ms = of.history.announced.get(work.operation)
+    if announced_ms is None or is_of_night(announced_ms, of.night_since_ms):
         return "announced", f"{work.operation.upper()} is announced by this report.", None
     if settings.deletions == "approve" and work.operation not in of.approved:
         return (
@@ -218,3 +233,11 @@ def _careful_deletion(of: Situation, work: Work) -> tuple[Reason, str, int | Non
             None,
         )
     return None
+
+
+def is_of_night(moment_ms: int, night_since_ms: int | None) -> bool:
+    """Whether a run at an earlier moment belongs to the night that is being decided.
+
+    :param night_since_ms: see :class:`Situation`.
+    """
+    return night_since_ms is not None and moment_ms >= night_since_ms

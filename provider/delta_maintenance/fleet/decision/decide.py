@@ -21,6 +21,7 @@ from delta_log.errors import InvalidRequest
 from delta_maintenance.fleet.decision.budget import (
     budget_window,
     fill_budget,
+    night_since,
     spending,
     spent_before,
     total_cost,
@@ -29,6 +30,7 @@ from delta_maintenance.fleet.decision.caution import Situation, known_broken, wh
 from delta_maintenance.fleet.decision.document import Decision, Postponed, Work, WorkUnit
 from delta_maintenance.fleet.decision.due import DELETIONS, due_on, nearest_finding
 from delta_maintenance.fleet.decision.forecast import STAND_IN_PRICES, price
+from delta_maintenance.fleet.decision.holds import Hold
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import FleetHistory, TableHistory
 from delta_maintenance.fleet.policy.document import Policy, Prices
@@ -48,12 +50,14 @@ class FleetState(Struct, frozen=True):
 
     :param tables: tables and places as the survey found them.
     :param approved: operations that a person has approved for this run, by table.
+    :param holds: what persons have said of tables since the policy was written.
     """
 
     tables: Sequence[SurveyedTable | UnreadTable]
     history: FleetHistory
     now_ms: int
     approved: Mapping[str, Collection[str]] = {}
+    holds: Sequence[Hold] = ()
 
 
 class _Verdict(Struct, frozen=True):
@@ -73,7 +77,8 @@ def decide(written: WrittenPolicy, state: FleetState) -> Decision:
     policy = written.policy
     window = budget_window(policy, state.now_ms)
     tables = sorted(state.tables, key=lambda table: table.table)
-    verdicts = {table.table: _verdict(written, state, table) for table in tables}
+    night_since_ms = night_since(policy, window)
+    verdicts = {table.table: _verdict(written, state, table, night_since_ms) for table in tables}
     units = sorted(
         (verdict.unit for verdict in verdicts.values() if verdict.unit is not None),
         key=lambda unit: (-unit.score, unit.table),
@@ -90,6 +95,7 @@ def decide(written: WrittenPolicy, state: FleetState) -> Decision:
         unhealthy=tuple(name for name, verdict in verdicts.items() if verdict.is_unhealthy),
         budget=spending(policy, spent, taken),
         at_once=_at_once(policy, len(tables)),
+        night_since_ms=night_since_ms,
     )
 
 
@@ -103,9 +109,14 @@ def _at_once(policy: Policy, num_tables: int) -> int:
 # -- one table -------------------------------------------------------------------------------------------------------
 
 
-def _verdict(written: WrittenPolicy, state: FleetState, table: SurveyedTable | UnreadTable) -> _Verdict:
+def _verdict(
+    written: WrittenPolicy,
+    state: FleetState,
+    table: SurveyedTable | UnreadTable,
+    night_since_ms: int | None,
+) -> _Verdict:
     if isinstance(table, UnreadTable):
-        return _Verdict(None, (_unread(written.policy, table, state.now_ms),))
+        return _Verdict(None, (_unread(written, table, state),))
     try:
         settings = settings_of(written, table.table, table.properties)
     except InvalidRequest as error:
@@ -114,7 +125,14 @@ def _verdict(written: WrittenPolicy, state: FleetState, table: SurveyedTable | U
     prices = written.policy.prices or STAND_IN_PRICES
     due = due_on(table, settings, history, prices)
     of = Situation(
-        table, settings, history, written.policy, state.now_ms, state.approved.get(table.table, ())
+        table=table,
+        settings=settings,
+        history=history,
+        policy=written.policy,
+        now_ms=state.now_ms,
+        approved=state.approved.get(table.table, ()),
+        holds=state.holds,
+        night_since_ms=night_since_ms,
     )
     if not due.is_unhealthy:
         return _Verdict(None, (_healthy(of),))
@@ -129,13 +147,13 @@ def _verdict(written: WrittenPolicy, state: FleetState, table: SurveyedTable | U
     return _Verdict(unit, (*refused, *postponed), announced, is_unhealthy=True)
 
 
-def _unread(policy: Policy, table: UnreadTable, now_ms: int) -> Postponed:
-    known = known_broken(policy, table.table, now_ms)
+def _unread(written: WrittenPolicy, table: UnreadTable, state: FleetState) -> Postponed:
+    # Its properties are not known, so rules by property do not count.
+    owner = settings_of(written, table.table, {}).owner
+    known = known_broken(written.policy, state.holds, table.table, state.now_ms)
     if known is not None:
-        return Postponed(
-            table.table, "known_broken", f"{known.why}, until {known.until}. {table.error.message}"
-        )
-    return Postponed(table.table, "unread", table.error.message)
+        return Postponed(table.table, "known_broken", f"{known} {table.error.message}", owner=owner)
+    return Postponed(table.table, "unread", table.error.message, owner=owner)
 
 
 def _healthy(of: Situation) -> Postponed:

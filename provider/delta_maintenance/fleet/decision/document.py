@@ -11,18 +11,20 @@ from delta_maintenance.fleet.history import Cost
 
 #: Why a table, or one of its operations, is not worked on in this run.
 #:
-#: ``healthy``: nothing exceeds a limit. ``unread``: the table could not be read. ``known_broken``: the policy says so. ``disabled``: the
-#: policy, or the table, says so. ``reported``: it has to be reported more often first. ``refused``: every operation that is due refuses
-#: the table. ``other_maintainer``: another program looks after it. ``frozen``: today nothing is changed. ``outside_window``: the window
-#: of the table is closed. ``quiet``: others are writing to it. ``failed_before``: it waits after a failure. ``stopped``: it failed too
-#: often. ``announced``: its deletion was not announced before. ``approval``: its deletion waits for a person. ``not_measured``: its
-#: deletion rests on a number that is not known. ``report_only``: deletions of the table are only reported. ``not_worth_it``: the work costs more than it
-#: saves, and there is time. ``over_budget``: other work goes first. ``never_fits``: no window has such a budget.
+#: ``healthy``: nothing exceeds a limit. ``unread``: the table could not be read. ``known_broken``: the policy, or a person, says so.
+#: ``disabled``: the policy, or the table, says so. ``paused``: a person says so. ``reported``: it has to be reported more often first.
+#: ``refused``: every operation that is due refuses the table. ``other_maintainer``: another program looks after it. ``frozen``: today
+#: nothing is changed. ``outside_window``: the window of the table is closed. ``quiet``: others are writing to it. ``failed_before``: it
+#: waits after a failure. ``stopped``: it failed too often. ``announced``: its deletion was not announced before. ``approval``: its
+#: deletion waits for a person. ``not_measured``: its deletion rests on a number that is not known. ``report_only``: deletions of the
+#: table are only reported. ``not_worth_it``: the work costs more than it saves, and there is time. ``over_budget``: other work goes
+#: first. ``never_fits``: no window has such a budget.
 Reason = Literal[
     "healthy",
     "unread",
     "known_broken",
     "disabled",
+    "paused",
     "reported",
     "refused",
     "other_maintainer",
@@ -127,6 +129,8 @@ class Decision(Struct, frozen=True):
     :param announced: operations that delete and are announced by this run's report, by table.
     :param unhealthy: addresses of the tables in which something exceeds a limit.
     :param at_once: the most tables at the same time.
+    :param night_since_ms: runs since this moment belong to the same night as this run; ``None``: each run is a night, since the policy's
+        window is always open.
     """
 
     decided_ms: int
@@ -137,3 +141,4 @@ class Decision(Struct, frozen=True):
     unhealthy: tuple[str, ...]
     budget: tuple[Spending, ...]
     at_once: int
+    night_since_ms: int | None = None

@@ -59,6 +59,10 @@ class Window:
             raise ValueError(f"{value!r} begins and ends at the same time; write always for the whole day")
         return cls(value.strip(), start, end, zone)
 
+    @property
+    def is_always(self) -> bool:
+        return self._start is None
+
     def opening(self, now_ms: int) -> tuple[int, int] | None:
         """The beginning and the end of the opening that holds at a moment, in ms; ``None``: it is closed.
 

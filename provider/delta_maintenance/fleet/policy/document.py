@@ -56,7 +56,7 @@ class Trust(_Part, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When a table is changed, and not only reported.
 
     :param new_table: ``report``: nothing is done to a table before ``after``. ``auto``: it is maintained from the first run on.
-    :param after: number of runs that report a table before ``then`` holds.
+    :param after: number of nights that report a table before ``then`` holds. Where ``window`` is ``always``, each run is a night.
     :param then: what follows the reports.
     :param deletions: VACUUM and cleanup of the log: ``auto``: they run once they were announced in a report. ``approve``: a person
         approves each. ``never``: they are only reported.

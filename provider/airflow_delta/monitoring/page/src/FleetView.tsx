@@ -1,5 +1,6 @@
 /** All tables: how many are in which state, and which to look at first. */
 import { type Asset, type Fleet, type Row, useAnswer } from "./api";
+import { Fleets } from "./Fleets";
 import { bytes, count, DASH, percent } from "./format";
 import { ChakraUI, React } from "./host";
 import { isUrgent, reasonOf } from "./Panel";
@@ -99,7 +100,7 @@ const Counts = ({ all, fleet, place }: { readonly all: number; readonly fleet: F
 );
 
 /** What the user types is looked for a moment after the last key. */
-const Search = ({ place }: { readonly place: Place }) => {
+export const Search = ({ place }: { readonly place: Place }) => {
   const held = place.get("search") ?? "";
   const [typed, setTyped] = React.useState(held);
 
@@ -538,6 +539,7 @@ export const FleetView = ({
           ? `What maintenance tasks have reported in the last ${fleet.days} days.`
           : `The tables that this DAG has told of in the last ${fleet.days} days, whatever DAG told the newest of them.`}
       </Text>
+      {asset === undefined ? <Fleets again={again} dagId={dagId} /> : undefined}
       <Broken fleet={fleet} />
       {all === 0 ? (
         <Nothing dagId={dagId} days={fleet.days} />

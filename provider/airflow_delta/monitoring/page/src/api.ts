@@ -158,6 +158,127 @@ export interface RunAnswer {
   table: string;
 }
 
+export interface Figures {
+  num_done: number;
+  num_failed: number;
+  num_files: number;
+  num_tables: number;
+  num_unhealthy: number;
+  num_unread: number;
+  reclaimable_bytes: number;
+  size_bytes: number;
+  started_ms: number;
+}
+
+export interface Alert {
+  kind: string;
+  num_tables: number;
+  why: string;
+}
+
+/** A pause, or an acknowledgement of failures, of the tables that match a pattern. */
+export interface Hold {
+  kind: string;
+  match: string;
+  until?: string | null;
+  why: string;
+}
+
+export interface FleetLine extends Source {
+  alerts: Array<Alert>;
+  asset: string;
+  asset_id: number;
+  broken: string;
+  figures: Figures | null;
+}
+
+export interface FleetsAnswer {
+  fleets: Array<FleetLine>;
+}
+
+export interface Cost {
+  read_bytes: number;
+  requests: number;
+  worker_seconds: number;
+}
+
+export interface LeftWork {
+  next_ms: number | null;
+  operations: Array<string>;
+  reason: string;
+  why: string;
+}
+
+export interface DoneWork {
+  forecast: Cost;
+  message: string;
+  operation: string;
+  outcome: Cost;
+  saved_bytes: number;
+  saved_files: number;
+  status: string;
+}
+
+export interface TableNight {
+  deadline_ms: number | null;
+  done: Array<DoneWork>;
+  due_next: Array<{ cost: Cost; operation: string; why: string }>;
+  id: string;
+  left: Array<LeftWork>;
+  left_next: Array<LeftWork>;
+  num_files: number | null;
+  owner: string | null;
+  reclaimable_bytes: number | null;
+  size_bytes: number | null;
+  small_files: number | null;
+  state: string;
+  table: string;
+  unhealthy_since_ms: number | null;
+  value: number;
+  written_ms: number | null;
+}
+
+export interface BudgetUse {
+  forecast: number;
+  limit: number | null;
+  resource: string;
+  used: number;
+}
+
+export interface Group {
+  name: string;
+  num_done: number;
+  num_failed: number;
+  num_tables: number;
+  num_unhealthy: number;
+  reclaimable_bytes: number;
+  size_bytes: number;
+  small_files: number;
+}
+
+export interface FleetAnswer extends FleetLine {
+  broken_holds: string;
+  budget: Array<BudgetUse>;
+  counts: Record<string, number>;
+  figures: Figures;
+  finished_ms: number;
+  groups: Array<Group>;
+  holds: Array<Hold>;
+  interval_ms: number | null;
+  may_change: boolean;
+  next: { budget: Array<BudgetUse>; cost: Cost; num_tables: number; starts_ms: number };
+  night_holds: Array<Hold>;
+  num_groups: number;
+  offset: number;
+  run_id_of_fleet: string;
+  source: string;
+  started_ms: number;
+  tables: Array<TableNight>;
+  total: number;
+  totals: Group;
+  trend: Array<Figures>;
+}
+
 export type Loaded<T> =
   | { answer: T; isLoading: boolean; state: "loaded" }
   | { message: string; state: "failed" }
@@ -191,36 +312,59 @@ const fetched = async <T>(path: string, signal: AbortSignal): Promise<T> => {
   return (await response.json()) as T;
 };
 
+const textOf = (detail: unknown, status: number): string =>
+  typeof detail === "string"
+    ? detail
+    : `The API server answered ${status}. ${detail === undefined ? "" : JSON.stringify(detail)}`;
+
+/** Asks Airflow's own REST API, as the user who is logged in: Airflow decides whether they may. */
+const asked = async (method: string, path: string, denied: string, content: unknown): Promise<unknown> => {
+  const response = await fetch(new URL(`../api/v2/${path}`, import.meta.url), {
+    body: JSON.stringify(content),
+    credentials: "same-origin",
+    headers: { Accept: "application/json", "Content-Type": "application/json" },
+    method,
+  });
+  const body: unknown = await response.json().catch(() => undefined);
+
+  if (!response.ok) {
+    throw new Error(response.status === 403 ? denied : textOf(member(body, "detail"), response.status));
+  }
+
+  return body;
+};
+
+const member = (body: unknown, name: string): unknown =>
+  typeof body === "object" && body !== null ? Reflect.get(body, name) : undefined;
+
 /**
- * Starts a DAG for a table through Airflow's own REST API, as the user who is logged in: Airflow decides whether they may.
+ * Starts a DAG for a table.
  *
  * @returns the id of the run
  */
 export const startedRun = async (dagId: string, conf: Record<string, string>): Promise<string> => {
-  const response = await fetch(new URL(`../api/v2/dags/${encodeURIComponent(dagId)}/dagRuns`, import.meta.url), {
-    body: JSON.stringify({ conf, logical_date: null }),
-    credentials: "same-origin",
-    headers: { Accept: "application/json", "Content-Type": "application/json" },
-    method: "POST",
-  });
-  const body: unknown = await response.json().catch(() => undefined);
-  const member = (name: string): unknown =>
-    typeof body === "object" && body !== null ? Reflect.get(body, name) : undefined;
+  const path = `dags/${encodeURIComponent(dagId)}/dagRuns`;
+  const body = await asked("POST", path, "You may not start this DAG.", { conf, logical_date: null });
 
-  if (!response.ok) {
-    const detail = member("detail");
-
-    throw new Error(
-      response.status === 403
-        ? "You may not start this DAG."
-        : typeof detail === "string"
-          ? detail
-          : `The API server answered ${response.status}. ${detail === undefined ? "" : JSON.stringify(detail)}`,
-    );
-  }
-
-  return String(member("dag_run_id"));
+  return String(member(body, "dag_run_id"));
 };
+
+/** The key of the state store of a fleet's asset that has its holds; provider/airflow_delta/monitoring/fleets/record.py has the same. */
+const HOLDS = "delta_fleet_holds";
+const MAY_NOT = "You may not write to the state store of this asset.";
+
+/** Changes what persons have said of a fleet's tables. What others have said since the page was loaded stays. */
+export const changeHolds = async (assetId: number, change: (holds: Array<Hold>) => Array<Hold>): Promise<void> => {
+  const fleet = await fetched<FleetAnswer>(`fleets/${assetId}?limit=1`, new AbortController().signal);
+
+  if (fleet.broken_holds !== "") {
+    throw new Error(fleet.broken_holds);
+  }
+  await asked("PUT", `assets/${assetId}/state-store/${HOLDS}`, MAY_NOT, { value: { holds: change(fleet.holds) } });
+};
+
+/** The address of an answer that the browser saves. */
+export const addressOf = (path: string): string => new URL(path, BASE).href;
 
 /** The answer to a path. While another one is fetched, the last answer stays. */
 export const useAnswer = <T>(path: string, again: number): Loaded<T> => {

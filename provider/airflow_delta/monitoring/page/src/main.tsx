@@ -8,6 +8,7 @@ import type { Asset } from "./api";
 import { AssetTab } from "./AssetTab";
 import { FleetView } from "./FleetView";
 import { ChakraUI, host, React } from "./host";
+import { NightView } from "./NightView";
 import { Panel } from "./Panel";
 import { usePlace } from "./place";
 import { RunView } from "./RunView";
@@ -31,6 +32,7 @@ const DeltaTables = ({ asset, assetId, dagId, mapIndex, runId, taskId }: Place) 
   const [again, setAgain] = React.useState(0);
   const table = place.get("table");
   const run = place.get("run");
+  const fleet = place.get("fleet");
   const isOfTask = dagId !== undefined && runId !== undefined && taskId !== undefined;
 
   return (
@@ -42,6 +44,8 @@ const DeltaTables = ({ asset, assetId, dagId, mapIndex, runId, taskId }: Place) 
         <RunView again={again} id={table} key={run} number={run} />
       ) : table !== null ? (
         <TableView again={again} id={table} key={table} />
+      ) : fleet !== null && /^\d+$/u.test(fleet) ? (
+        <NightView again={again} id={Number(fleet)} key={fleet} place={place} />
       ) : isOfTask ? (
         <TaskTab again={again} task={{ dagId, mapIndex, runId, taskId }} />
       ) : assetId !== undefined ? (

@@ -32,6 +32,7 @@ export const usePlace = (): Place => {
 
 export const tableAddress = (id: string): string => `?table=${encodeURIComponent(id)}`;
 export const runAddress = (id: string, number: number): string => `${tableAddress(id)}&run=${number}`;
+export const nightAddress = (assetId: number): string => `?fleet=${assetId}`;
 export const FLEET_ADDRESS = "?";
 /** Of a table on the page itself, from elsewhere in Airflow. */
 export const pageAddress = (query: string): string => `/plugin/delta-tables${query}`;

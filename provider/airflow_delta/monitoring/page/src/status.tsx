@@ -42,6 +42,36 @@ const RUN_STATUSES: Record<string, Look> = {
   restored: { label: "Restored", palette: "green", shape: "tick" },
   written: { label: "Written", palette: "green", shape: "tick" },
 };
+/** What became of a table in a night of a fleet. */
+export const NIGHT_STATES: Record<string, Look> = {
+  announced: { label: "Announced", palette: "blue", shape: "circle" },
+  approval: { label: "Waits for approval", palette: "orange", shape: "triangle" },
+  disabled: { label: "Disabled", palette: "gray", shape: "bar" },
+  done: { label: "Done", palette: "green", shape: "tick" },
+  failed: { label: "Failed", palette: "red", shape: "cross" },
+  failed_before: { label: "Failed before", palette: "orange", shape: "cross" },
+  frozen: { label: "Frozen", palette: "gray", shape: "lock" },
+  healthy: { label: "Healthy", palette: "green", shape: "tick" },
+  known_broken: { label: "Known to be broken", palette: "gray", shape: "cross" },
+  late: { label: "Unhealthy too long", palette: "red", shape: "octagon" },
+  never_fits: { label: "Fits no budget", palette: "orange", shape: "octagon" },
+  not_begun: { label: "Not begun", palette: "orange", shape: "skip" },
+  not_measured: { label: "Not measured", palette: "gray", shape: "circle" },
+  not_worth_it: { label: "Not worth it", palette: "gray", shape: "skip" },
+  other_maintainer: { label: "Other maintainer", palette: "purple", shape: "lock" },
+  outside_window: { label: "Outside its window", palette: "gray", shape: "circle" },
+  over_budget: { label: "Over the budget", palette: "orange", shape: "skip" },
+  paused: { label: "Paused", palette: "gray", shape: "bar" },
+  quiet: { label: "Being written to", palette: "gray", shape: "circle" },
+  refused: { label: "Refused", palette: "purple", shape: "lock" },
+  report_only: { label: "Deletions only reported", palette: "gray", shape: "circle" },
+  reported: { label: "Waits for trust", palette: "blue", shape: "circle" },
+  stopped: { label: "Stopped", palette: "red", shape: "bar" },
+  surveyed_first: { label: "Surveyed first", palette: "gray", shape: "circle" },
+  unhealthy: { label: "Still unhealthy", palette: "orange", shape: "triangle" },
+  unread: { label: "Cannot be read", palette: "red", shape: "bar" },
+};
+
 const SEVERITIES: Record<string, Look> = {
   attention: { label: "Attention", palette: "orange", shape: "triangle" },
   critical: { label: "Critical", palette: "red", shape: "octagon" },
@@ -78,6 +108,8 @@ const other = (name: string): Look => ({ label: name, palette: "gray", shape: "c
 export const TableStatus = ({ status }: { readonly status: string }) => (
   <Badge look={TABLE_STATUSES[status] ?? other(status)} />
 );
+
+export const NightState = ({ state }: { readonly state: string }) => <Badge look={NIGHT_STATES[state] ?? other(state)} />;
 
 export const RunStatus = ({ status }: { readonly status: string }) => (
   <Badge look={RUN_STATUSES[status] ?? other(status)} />

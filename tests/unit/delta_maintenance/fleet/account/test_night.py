@@ -96,3 +96,28 @@ def test_the_requests_of_a_run_correct_the_next_forecast() -> None:
         history = next_history(night_of(written, [table], history, decision, [outcome]))
     assert forecasts[:3] == pytest.approx([1, 2, 2.5], rel=0.01)
     assert forecasts[MAX_RUNS:] == pytest.approx([3] * 5, rel=0.01)
+
+
+def test_the_runs_of_one_night_report_and_announce_once() -> None:
+    """By the policy's window: 22:00 to 23:59 is one night, also with a run before it, and the next evening another one."""
+    written = trusted(
+        window="22:00-23:59 UTC", trust={"new_table": "report", "after": "2 reports", "deletions": "auto"}
+    )
+    tables = [TableFigures(num_large=1, large_bytes=GIB, reclaimable=(9, 9 * GIB)).surveyed("t", 0)]
+    history, reports = FleetHistory(), []
+    reasons: list[list[str]] = []
+    for minutes in (-60, 0, 30, 24 * 60, 24 * 60 + 30, 48 * 60):
+        decision = decided(written, tables, MONDAY_EVENING_MS + minutes * 60_000, history)
+        reasons.append([one.reason for one in decision.postponed] or ["due"])
+        history = next_history(night_of(written, tables, history, decision, []))
+        reports.append(history.tables["t"].reports)
+    assert reports == [1, 1, 1, 2, 2, 3]
+    assert reasons == [*[["reported"]] * 4, ["due"], ["due"]]
+
+
+def test_where_the_window_is_always_open_each_run_is_a_night() -> None:
+    tables = [TableFigures(num_large=1, large_bytes=GIB, reclaimable=(9, 9 * GIB)).surveyed("t", 0)]
+    first = decided(trusted(), tables)
+    history = next_history(night_of(trusted(), tables, FleetHistory(), first, []))
+    second = decided(trusted(), tables, MONDAY_EVENING_MS + 60_000, history)
+    assert [unit.table for unit in second.units] == ["t"]
