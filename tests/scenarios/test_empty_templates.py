@@ -13,6 +13,7 @@ from airflow_delta.operators import (
     DeltaDoctorOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
+    DeltaRestoreOperator,
     DeltaTableHealthOperator,
     DeltaVacuumOperator,
 )
@@ -32,6 +33,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "purge": DeltaReorgPurgeOperator,
     "vacuum": DeltaVacuumOperator,
     "checkpoint": DeltaCheckpointOperator,
+    "restore": DeltaRestoreOperator,
     "reading": DeltaTableHealthOperator,
     "doctor": DeltaDoctorOperator,
     "version": DeltaTableVersionSensor,
@@ -47,6 +49,7 @@ REFUSING = {
     "vacuum": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit retain_hours retention_check lite where "
     "require_proof approved_plan quarantine",
     "checkpoint": "table delta_conn_id emit_data_asset engine executor_credentials dry_run full if_due compact_log cleanup_log repair_checksum",
+    "restore": "table delta_conn_id emit_data_asset engine executor_credentials dry_run",
     "reading": "table delta_conn_id compact_log queries",
     "doctor": "table delta_conn_id executor_credentials",
     "version": "table delta_conn_id start_from baseline version newer_than transaction data_change_only operations "
@@ -59,6 +62,8 @@ ABSENT = {
     "optimize": "emit_events asset_alias target_size max_deleted_rows_ratio batch_size on_broken_source output_uri parallelism spark_conf spark_binary deploy_mode cluster_application min_file_size max_file_size rewrite seal_size max_wait",
     "vacuum": "inventory neighbours output_uri purge_quarantine_hours parallelism spark_conf spark_binary deploy_mode cluster_application",
     "checkpoint": "policy top_format",
+    # A run without any of them is refused.
+    "restore": "to_version to_timestamp undo_run",
     "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files layout_gain target_size min_file_size",
     "doctor": "spark_conn_id",
     "version": "min_rows",
@@ -105,7 +110,7 @@ def test_an_empty_text_is_absent_where_it_does_no_more(kind: str, name: str, emp
 
 
 @pytest.mark.parametrize(
-    "kind", ["optimize", "vacuum", "checkpoint", "reading", "doctor", "version", "ratio", "health"]
+    "kind", ["optimize", "vacuum", "checkpoint", "restore", "reading", "doctor", "version", "ratio", "health"]
 )
 def test_every_argument_is_in_one_of_the_two_tables(kind: str) -> None:
     listed = {name for table in (REFUSING, ABSENT) for name in table[kind].split()}

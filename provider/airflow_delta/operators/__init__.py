@@ -6,6 +6,7 @@ from airflow_delta.operators.checkpoint import DeltaCheckpointOperator
 from airflow_delta.operators.doctor import DeltaDoctorOperator
 from airflow_delta.operators.optimize import DeltaOptimizeOperator
 from airflow_delta.operators.reorg_purge import DeltaReorgPurgeOperator
+from airflow_delta.operators.restore import DeltaRestoreOperator
 from airflow_delta.operators.table_health import DeltaTableHealthOperator
 from airflow_delta.operators.vacuum import DeltaVacuumOperator
 
@@ -14,6 +15,7 @@ __all__ = [
     "DeltaDoctorOperator",
     "DeltaOptimizeOperator",
     "DeltaReorgPurgeOperator",
+    "DeltaRestoreOperator",
     "DeltaTableHealthOperator",
     "DeltaVacuumOperator",
 ]

@@ -316,6 +316,8 @@ def _purged_lines(metrics: Mapping[str, int]) -> list[str]:
 
 def render_restore(report: Mapping[str, Any]) -> str:
     """The report of a ``restore`` that did not fail."""
+    if report["status"] == "already_done":
+        return _already_done(report)
     plan = report["plan"]
     if report["status"] == "nothing_to_do":
         return f"Nothing to do: version {report['read_version']} is what version {plan['version']} was."

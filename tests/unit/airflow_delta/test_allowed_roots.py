@@ -23,6 +23,7 @@ from airflow_delta.operators import (
     DeltaCheckpointOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
+    DeltaRestoreOperator,
     DeltaVacuumOperator,
 )
 from airflow_delta.operators.base import DeltaJobOperator
@@ -41,7 +42,13 @@ MakeContext = Callable[..., dict[str, Any]]
 SETTING = "AIRFLOW__DELTA__ALLOWED_ROOTS"
 SECRET = "wJalrXUtnFEMI"
 WITH_SECRET = f"s3://AKIAKEY:{SECRET}@lake/t"
-OPERATORS = [DeltaOptimizeOperator, DeltaReorgPurgeOperator, DeltaVacuumOperator, DeltaCheckpointOperator]
+OPERATORS = [
+    DeltaOptimizeOperator,
+    DeltaReorgPurgeOperator,
+    DeltaVacuumOperator,
+    DeltaCheckpointOperator,
+    DeltaRestoreOperator,
+]
 SENSORS: list[Callable[..., Any]] = [
     DeltaTableVersionSensor,
     DeltaDeletionVectorRatioSensor,

@@ -12,6 +12,7 @@ from airflow_delta.operators import (
     DeltaDoctorOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
+    DeltaRestoreOperator,
     DeltaTableHealthOperator,
     DeltaVacuumOperator,
 )
@@ -42,4 +43,7 @@ with DAG(
         >> DeltaReorgPurgeOperator(task_id="purge", **local)
         >> DeltaOptimizeOperator(task_id="optimize", **local)
         >> DeltaVacuumOperator(task_id="vacuum", retain_hours=0, retention_check=False, **local)
+        >> DeltaRestoreOperator(
+            task_id="restore", to_version="{{ ti.xcom_pull(task_ids='optimize')['version'] }}", **lake
+        )
     )
