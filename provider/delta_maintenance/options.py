@@ -333,6 +333,29 @@ def minutes() -> Count:
     return Count("minutes", highest=_TEN_YEARS_OF_MINUTES)
 
 
+class Versions(Kind):
+    """Versions of a table, such as ``3, 17``."""
+
+    metavar = "VERSIONS"
+
+    def checked(self, name: str, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, (list, tuple)) or not value or not all(map(_is_version, value)):
+            raise _refused(name, value, "a list of version numbers from 0 on")
+        return tuple(value)
+
+    def read(self, value: Any) -> list[int]:
+        found = _literal_list(value) if isinstance(value, str) else value
+        parts = found if isinstance(found, (list, tuple)) else text_of(found).split(",")
+        versions = [number for number in map(whole_number, parts) if number is not None]
+        if not versions or len(versions) < len(parts):
+            raise ValueError(f"{shown(value)} names no versions. Write them as in 3, 17, or give a list.")
+        return versions
+
+
+def _is_version(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 class _Fraction(Kind):
     """A number from 0 to some other."""
 

@@ -47,7 +47,7 @@ REFUSING = {
     "purge": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit where verify remap approved_plan "
     "max_bytes max_files max_duration quiet_minutes hot_partitions commit_when after_max_wait",
     "vacuum": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit retain_hours retention_check lite where "
-    "require_proof approved_plan quarantine",
+    "require_proof approved_plan quarantine keep_versions keep_last",
     "checkpoint": "table delta_conn_id emit_data_asset engine executor_credentials dry_run full if_due compact_log cleanup_log repair_checksum",
     "restore": "table delta_conn_id emit_data_asset engine executor_credentials dry_run",
     "reading": "table delta_conn_id compact_log queries",

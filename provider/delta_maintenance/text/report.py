@@ -13,6 +13,7 @@ from delta_log.printable import printable_lines
 from delta_maintenance.text.plan import (
     cutoff_text,
     foreign_lines,
+    kept_lines,
     log_cleanup_lines,
     reason_lines,
     render_log_cleanup_plan,
@@ -258,6 +259,7 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
     done = "Moved into quarantine" if "quarantine" in plan else "Deleted"
     lines = [
         f"{done} {counted(metrics['numDeletedFiles'], 'file')}, {format_bytes(metrics['sizeOfDeletedData'])},{_in_time(report)}",
+        *kept_lines(plan),
         *reason_lines(plan["reasons"]),
     ]
     if metrics["numDeletedDirectories"]:
@@ -278,6 +280,7 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
 def _kept_lines(plan: Mapping[str, Any]) -> list[str]:
     """Why a vacuum had nothing to delete."""
     lines = [f"  kept: what was needed since {cutoff_text(plan)}"]
+    lines += kept_lines(plan)
     young = plan.get("numYoungFiles")
     if young:
         lines.append(f"  {counted(young, 'file')} that no version names: younger than that, so kept, too")

@@ -30,15 +30,18 @@ from delta_log.log.data_path import ExternalFile, address_of, is_external
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CLUSTERING_DOMAIN
 from delta_log.table_config.features import merged_protocol
+from delta_log.table_config.kept_versions import KEEP_LAST, KEEP_VERSIONS
 from delta_log.table_config.properties import flag
 from delta_log.table_config.schema import MODE
 from delta_log.transaction.conflict import IDENTITY_HIGH_WATER_MARK
 
-#: Properties that say how the log itself goes on. They stay as they are now.
+#: Properties that say how the log itself goes on, and which versions VACUUM keeps. They stay as they are now.
 _KEPT_PROPERTIES = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
+    KEEP_VERSIONS,
+    KEEP_LAST,
 )
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _IDENTITY_STEP = "delta.identity.step"
