@@ -54,8 +54,8 @@ AFTER_MAX_WAIT = ("commit", "leave")
 
 #: How a job ends; a report with another status is refused.
 #:
-#: ``committed``: the job added a version. ``written``: it wrote a checkpoint, a compaction or a checksum, which adds no
-#: version. ``cleaned``: it only deleted files of the log or of a quarantine. ``restored``: it brought files back from a
+#: ``committed``: the job added a version. ``written``: it wrote a checkpoint, a compaction, a checksum or manifests, which
+#: adds no version. ``cleaned``: it only deleted files of the log or of a quarantine. ``restored``: it brought files back from a
 #: quarantine. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the transaction had committed.
 #: ``planned``: it was a dry run. ``begun``: it began a rewrite that goes on without it, see ``rewrite``. ``needs_spark``: ``engine="auto"`` found the work too large for this process, and wrote
 #: nothing. ``failed``: see ``error``.

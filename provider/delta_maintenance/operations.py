@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from delta_maintenance.generate.options import GENERATE
 from delta_maintenance.health.options import HEALTH
 from delta_maintenance.log_upkeep.options import CHECKPOINT, CLEANUP_LOG, COMPACT_LOG
 from delta_maintenance.optimize.options import OPTIMIZE, PURGE
@@ -22,6 +23,7 @@ OPERATIONS: dict[str, Operation] = {
         VACUUM,
         RESTORE,
         RESTORE_QUARANTINE,
+        GENERATE,
         CLEANUP_LOG,
         COMPACT_LOG,
     )

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
     DeltaDoctorOperator,
+    DeltaGenerateOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
     DeltaRestoreOperator,
@@ -34,6 +35,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "vacuum": DeltaVacuumOperator,
     "checkpoint": DeltaCheckpointOperator,
     "restore": DeltaRestoreOperator,
+    "generate": DeltaGenerateOperator,
     "reading": DeltaTableHealthOperator,
     "doctor": DeltaDoctorOperator,
     "version": DeltaTableVersionSensor,
@@ -50,6 +52,7 @@ REFUSING = {
     "require_proof approved_plan quarantine keep_versions keep_last",
     "checkpoint": "table delta_conn_id emit_data_asset engine executor_credentials dry_run full if_due compact_log cleanup_log repair_checksum",
     "restore": "table delta_conn_id emit_data_asset engine executor_credentials dry_run",
+    "generate": "table delta_conn_id emit_data_asset engine executor_credentials dry_run where",
     "reading": "table delta_conn_id compact_log queries",
     "doctor": "table delta_conn_id executor_credentials",
     "version": "table delta_conn_id start_from baseline version newer_than transaction data_change_only operations "
@@ -64,6 +67,7 @@ ABSENT = {
     "checkpoint": "policy top_format",
     # A run without any of them is refused.
     "restore": "to_version to_timestamp undo_run",
+    "generate": "",
     "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files layout_gain target_size min_file_size",
     "doctor": "spark_conn_id",
     "version": "min_rows",
@@ -110,7 +114,19 @@ def test_an_empty_text_is_absent_where_it_does_no_more(kind: str, name: str, emp
 
 
 @pytest.mark.parametrize(
-    "kind", ["optimize", "vacuum", "checkpoint", "restore", "reading", "doctor", "version", "ratio", "health"]
+    "kind",
+    [
+        "optimize",
+        "vacuum",
+        "checkpoint",
+        "restore",
+        "generate",
+        "reading",
+        "doctor",
+        "version",
+        "ratio",
+        "health",
+    ],
 )
 def test_every_argument_is_in_one_of_the_two_tables(kind: str) -> None:
     listed = {name for table in (REFUSING, ABSENT) for name in table[kind].split()}

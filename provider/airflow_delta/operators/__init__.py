@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from airflow_delta.operators.checkpoint import DeltaCheckpointOperator
 from airflow_delta.operators.doctor import DeltaDoctorOperator
+from airflow_delta.operators.local_jobs.generate import DeltaGenerateOperator
+from airflow_delta.operators.local_jobs.restore import DeltaRestoreOperator
 from airflow_delta.operators.optimize import DeltaOptimizeOperator
 from airflow_delta.operators.reorg_purge import DeltaReorgPurgeOperator
-from airflow_delta.operators.restore import DeltaRestoreOperator
 from airflow_delta.operators.table_health import DeltaTableHealthOperator
 from airflow_delta.operators.vacuum import DeltaVacuumOperator
 
 __all__ = [
     "DeltaCheckpointOperator",
     "DeltaDoctorOperator",
+    "DeltaGenerateOperator",
     "DeltaOptimizeOperator",
     "DeltaReorgPurgeOperator",
     "DeltaRestoreOperator",

@@ -340,6 +340,21 @@ def render_restore(report: Mapping[str, Any]) -> str:
     return printable_lines(lines)
 
 
+def render_generate(report: Mapping[str, Any]) -> str:
+    """The report of a ``generate`` that did not fail."""
+    plan = report["plan"]
+    began = {"planned": "Would write", "written": "Wrote"}.get(report["status"])
+    if began is None:
+        return f"Nothing to do: the manifests name the {plan['numFiles']:,} files of version {report['read_version']}."
+    lines = [
+        f"{began} {counted(plan['numManifestsToWrite'], 'manifest')} of version {report['read_version']}",
+        f"  {plan['numUnchangedManifests']:,} are right already; together they name {counted(plan['numFiles'], 'file')}",
+    ]
+    if plan["numManifestsToDelete"]:
+        lines.append(f"  {plan['numManifestsToDelete']:,} of partitions without files go")
+    return printable_lines(lines)
+
+
 def render_restoration(report: Mapping[str, Any]) -> str:
     """The report of a ``restore-quarantine`` that did not fail."""
     metrics, plan = report["metrics"], report["plan"]
@@ -375,6 +390,7 @@ RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "vacuum": render_vacuum,
     "restore": render_restore,
     "restore-quarantine": render_restoration,
+    "generate": render_generate,
     "cleanup-log": render_log_cleanup,
     "compact-log": render_log_compaction,
 }

@@ -21,6 +21,7 @@ from airflow_delta.hooks import DeltaTableHook
 from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
+    DeltaGenerateOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
     DeltaRestoreOperator,
@@ -48,6 +49,7 @@ OPERATORS = [
     DeltaVacuumOperator,
     DeltaCheckpointOperator,
     DeltaRestoreOperator,
+    DeltaGenerateOperator,
 ]
 SENSORS: list[Callable[..., Any]] = [
     DeltaTableVersionSensor,

@@ -10,6 +10,7 @@ from airflow.sdk import DAG
 from airflow_delta.operators import (
     DeltaCheckpointOperator,
     DeltaDoctorOperator,
+    DeltaGenerateOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
     DeltaRestoreOperator,
@@ -43,6 +44,7 @@ with DAG(
         >> DeltaReorgPurgeOperator(task_id="purge", **local)
         >> DeltaOptimizeOperator(task_id="optimize", **local)
         >> DeltaVacuumOperator(task_id="vacuum", retain_hours=0, retention_check=False, **local)
+        >> DeltaGenerateOperator(task_id="generate", **lake)
         >> DeltaRestoreOperator(
             task_id="restore", to_version="{{ ti.xcom_pull(task_ids='optimize')['version'] }}", **lake
         )

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from airflow_delta.operators.arguments import by_attribute
-from airflow_delta.operators.base import JOB_ARGUMENTS, DeltaJobOperator
-from delta_maintenance.options import ENGINE
+from airflow_delta.operators.base import LOCAL_JOB_ARGUMENTS, DeltaJobOperator
 from delta_maintenance.restore.options import RESTORE
 
 
@@ -25,9 +22,7 @@ class DeltaRestoreOperator(DeltaJobOperator):
     """
 
     operation = RESTORE
-    arguments = by_attribute(
-        *JOB_ARGUMENTS, replace(ENGINE, default="local", argument_default="local"), *RESTORE.options
-    )
+    arguments = by_attribute(*LOCAL_JOB_ARGUMENTS, *RESTORE.options)
     template_fields = (*DeltaJobOperator.template_fields, "to_version", "to_timestamp", "undo_run")
 
     def __init__(
