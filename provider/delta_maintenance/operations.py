@@ -10,6 +10,7 @@ from delta_maintenance.health.options import HEALTH
 from delta_maintenance.log_upkeep.options import CHECKPOINT, CLEANUP_LOG, COMPACT_LOG
 from delta_maintenance.optimize.options import OPTIMIZE, PURGE
 from delta_maintenance.options import Operation
+from delta_maintenance.repair.options import REPAIR
 from delta_maintenance.restore.options import RESTORE
 from delta_maintenance.vacuum.options import RESTORE_QUARANTINE, VACUUM
 
@@ -23,6 +24,7 @@ OPERATIONS: dict[str, Operation] = {
         VACUUM,
         RESTORE,
         RESTORE_QUARANTINE,
+        REPAIR,
         GENERATE,
         CLEANUP_LOG,
         COMPACT_LOG,

@@ -37,6 +37,7 @@ from delta_maintenance.contract import ENGINES
 from delta_maintenance.contract import EXECUTOR_CREDENTIALS as EXECUTOR_CREDENTIALS_CHOICES
 
 _SHOWN_CHARACTERS = 300
+_DIGEST_LENGTHS = range(12, 65)
 #: No file comes near it, and sums of it fit into 64 bits.
 _MAX_BYTES = 1 << 50
 _MAX_COUNT = 1 << 40
@@ -435,6 +436,27 @@ class SafetySwitch(Switch):
                 "Write false, or true."
             )
         return True
+
+
+class PlanDigest(Text):
+    """The digest of a plan. An operator takes the plan, too, and the report that holds it."""
+
+    def __init__(self) -> None:
+        super().__init__("DIGEST")
+
+    def read(self, value: Any) -> str:
+        found = plan_within(value)
+        if isinstance(found, Mapping):
+            found = found.get("digest")
+        if (
+            not isinstance(found, str)
+            or len(found) not in _DIGEST_LENGTHS
+            or not set(found) <= set("0123456789abcdef")
+        ):
+            raise ValueError(
+                "it is neither a plan nor the digest of one. Give the output of this operator with dry_run=True."
+            )
+        return found
 
 
 # -- options ---------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from airflow_delta.operators.checkpoint import DeltaCheckpointOperator
 from airflow_delta.operators.doctor import DeltaDoctorOperator
 from airflow_delta.operators.local_jobs.generate import DeltaGenerateOperator
+from airflow_delta.operators.local_jobs.repair import DeltaRepairOperator
 from airflow_delta.operators.local_jobs.restore import DeltaRestoreOperator
 from airflow_delta.operators.optimize import DeltaOptimizeOperator
 from airflow_delta.operators.reorg_purge import DeltaReorgPurgeOperator
@@ -17,6 +18,7 @@ __all__ = [
     "DeltaGenerateOperator",
     "DeltaOptimizeOperator",
     "DeltaReorgPurgeOperator",
+    "DeltaRepairOperator",
     "DeltaRestoreOperator",
     "DeltaTableHealthOperator",
     "DeltaVacuumOperator",

@@ -340,6 +340,34 @@ def render_restore(report: Mapping[str, Any]) -> str:
     return printable_lines(lines)
 
 
+def render_repair(report: Mapping[str, Any]) -> str:
+    """The report of a ``repair`` that did not fail."""
+    if report["status"] == "already_done":
+        return _already_done(report)
+    plan = report["plan"]
+    if report["status"] == "nothing_to_do":
+        return f"Nothing to do: all {plan['numFilesScanned']:,} files of version {report['read_version']} are there."
+    records, vectors = plan["numMissingRecords"], plan["numLostDeletionVectors"]
+    rows = "an unknown number of rows" if records is None else counted(records, "row")
+    lost = f"{format_bytes(plan['numMissingBytes'])}, {rows}"
+    ended = "  nothing was changed; remove_missing takes the files out of the log"
+    if report["status"] == "committed":
+        ended = f"  committed as version {report['version']}{_in_time(report)}"
+    lines = [
+        f"Missing at version {report['read_version']}: {plan['numMissingFiles']:,} of {plan['numFilesScanned']:,} files, {lost}",
+        *([f"  {counted(vectors, 'file')} lost their deletion vector"] if vectors else []),
+        *(f"    {file['missing']:<15}  {file['path']}" for file in plan["files"]),
+        f"  plan {plan['digest'][:12]}: {counted(plan['numFilesToRemove'], 'file')} leave the log",
+        *(
+            [f"  {plan['numFilesToAdd']:,} of them come back without a vector"]
+            if plan["numFilesToAdd"]
+            else []
+        ),
+        ended,
+    ]
+    return printable_lines(lines)
+
+
 def render_generate(report: Mapping[str, Any]) -> str:
     """The report of a ``generate`` that did not fail."""
     plan = report["plan"]
@@ -390,6 +418,7 @@ RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "vacuum": render_vacuum,
     "restore": render_restore,
     "restore-quarantine": render_restoration,
+    "repair": render_repair,
     "generate": render_generate,
     "cleanup-log": render_log_cleanup,
     "compact-log": render_log_compaction,

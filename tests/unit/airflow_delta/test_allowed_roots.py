@@ -24,6 +24,7 @@ from airflow_delta.operators import (
     DeltaGenerateOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
+    DeltaRepairOperator,
     DeltaRestoreOperator,
     DeltaVacuumOperator,
 )
@@ -50,6 +51,7 @@ OPERATORS = [
     DeltaCheckpointOperator,
     DeltaRestoreOperator,
     DeltaGenerateOperator,
+    DeltaRepairOperator,
 ]
 SENSORS: list[Callable[..., Any]] = [
     DeltaTableVersionSensor,

@@ -14,7 +14,6 @@ Refused: a table that only allows appends, another mode of column mapping, and f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from msgspec.structs import replace
 from delta_log.data.deletion_vector import vector_location
 from delta_log.errors import InvalidRequest, UnsupportedFeature
 from delta_log.log.action_columns import deletion_vector_ids
-from delta_log.log.actions import Add, DeletionVector, DomainMetadata, Metadata, Protocol, Remove
+from delta_log.log.actions import Add, DomainMetadata, Metadata, Protocol, Remove
 from delta_log.log.data_path import ExternalFile, address_of, is_external
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CLUSTERING_DOMAIN
@@ -34,6 +33,7 @@ from delta_log.table_config.kept_versions import KEEP_LAST, KEEP_VERSIONS
 from delta_log.table_config.properties import flag
 from delta_log.table_config.schema import MODE
 from delta_log.transaction.conflict import IDENTITY_HIGH_WATER_MARK
+from delta_log.transaction.file_actions import add_of_row, remove_of_row
 
 #: Properties that say how the log itself goes on, and which versions VACUUM keeps. They stay as they are now.
 _KEPT_PROPERTIES = (
@@ -104,8 +104,8 @@ def plan_restore(latest: Snapshot, target: Snapshot, now_ms: int) -> RestorePlan
     """
     _require_restorable(latest, target)
     now, then = latest.files(), target.files()
-    adds = tuple(_add(row) for row in _difference(then, now).to_pylist())
-    removes = tuple(_remove(row, now_ms) for row in _difference(now, then).to_pylist())
+    adds = tuple(add_of_row(row, data_change=True) for row in _difference(then, now).to_pylist())
+    removes = tuple(remove_of_row(row, now_ms) for row in _difference(now, then).to_pylist())
     if removes and flag(latest.properties, "delta.appendOnly"):
         raise InvalidRequest(
             f"RESTORE to version {target.version} would remove {len(removes)} files, and delta.appendOnly allows no commit to remove rows. "
@@ -143,42 +143,6 @@ def _difference(files: pa.Table, others: pa.Table) -> pa.Table:
 def _identities(files: pa.Table) -> pa.ChunkedArray:
     vectors = deletion_vector_ids(files.column("deletion_vector"))
     return pc.binary_join_element_wise(files.column("key"), vectors, "\x00")
-
-
-def _vector(row: Mapping[str, Any]) -> DeletionVector | None:
-    raw = row["deletion_vector"]
-    return None if raw is None else DeletionVector.from_row(raw)
-
-
-def _add(row: Mapping[str, Any]) -> Add:
-    return Add(
-        path=row["path"],
-        partitionValues=dict(row["partition_values"] or ()),
-        size=row["size"],
-        modificationTime=row["modification_time"],
-        dataChange=True,
-        stats=row["stats"],
-        tags=dict(row["tags"]) if row["tags"] else None,
-        deletionVector=_vector(row),
-        baseRowId=row["base_row_id"],
-        defaultRowCommitVersion=row["default_row_commit_version"],
-        clusteringProvider=row["clustering_provider"],
-    )
-
-
-def _remove(row: Mapping[str, Any], now_ms: int) -> Remove:
-    return Remove(
-        path=row["path"],
-        deletionTimestamp=now_ms,
-        dataChange=True,
-        extendedFileMetadata=True,
-        partitionValues=dict(row["partition_values"] or ()),
-        size=row["size"],
-        tags=dict(row["tags"]) if row["tags"] else None,
-        deletionVector=_vector(row),
-        baseRowId=row["base_row_id"],
-        defaultRowCommitVersion=row["default_row_commit_version"],
-    )
 
 
 def keys_of(file: Add | Remove, table_uri: str) -> tuple[str, ...]:

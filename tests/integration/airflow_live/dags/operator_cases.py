@@ -13,6 +13,7 @@ from airflow_delta.operators import (
     DeltaGenerateOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
+    DeltaRepairOperator,
     DeltaRestoreOperator,
     DeltaTableHealthOperator,
     DeltaVacuumOperator,
@@ -44,6 +45,7 @@ with DAG(
         >> DeltaReorgPurgeOperator(task_id="purge", **local)
         >> DeltaOptimizeOperator(task_id="optimize", **local)
         >> DeltaVacuumOperator(task_id="vacuum", retain_hours=0, retention_check=False, **local)
+        >> DeltaRepairOperator(task_id="repair", **lake)
         >> DeltaGenerateOperator(task_id="generate", **lake)
         >> DeltaRestoreOperator(
             task_id="restore", to_version="{{ ti.xcom_pull(task_ids='optimize')['version'] }}", **lake
