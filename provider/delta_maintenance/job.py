@@ -78,6 +78,7 @@ RUN: dict[str, str] = {
     "vacuum": "delta_maintenance.vacuum.run",
     "restore": "delta_maintenance.restore.run",
     "restore-quarantine": "delta_maintenance.vacuum.quarantine.restoration",
+    "analyze": "delta_maintenance.analyze.run",
     "repair": "delta_maintenance.repair.run",
     "generate": "delta_maintenance.generate.run",
     "cleanup-log": "delta_maintenance.log_upkeep.log_cleanup",

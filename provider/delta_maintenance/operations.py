@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from delta_maintenance.analyze.options import ANALYZE
 from delta_maintenance.generate.options import GENERATE
 from delta_maintenance.health.options import HEALTH
 from delta_maintenance.log_upkeep.options import CHECKPOINT, CLEANUP_LOG, COMPACT_LOG
@@ -24,6 +25,7 @@ OPERATIONS: dict[str, Operation] = {
         VACUUM,
         RESTORE,
         RESTORE_QUARANTINE,
+        ANALYZE,
         REPAIR,
         GENERATE,
         CLEANUP_LOG,

@@ -9,6 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_delta.operators import (
+    DeltaAnalyzeOperator,
     DeltaCheckpointOperator,
     DeltaDoctorOperator,
     DeltaGenerateOperator,
@@ -38,6 +39,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "restore": DeltaRestoreOperator,
     "generate": DeltaGenerateOperator,
     "repair": DeltaRepairOperator,
+    "analyze": DeltaAnalyzeOperator,
     "reading": DeltaTableHealthOperator,
     "doctor": DeltaDoctorOperator,
     "version": DeltaTableVersionSensor,
@@ -56,6 +58,7 @@ REFUSING = {
     "restore": "table delta_conn_id emit_data_asset engine executor_credentials dry_run",
     "generate": "table delta_conn_id emit_data_asset engine executor_credentials dry_run where",
     "repair": "table delta_conn_id emit_data_asset engine executor_credentials dry_run remove_missing approved_plan",
+    "analyze": "table delta_conn_id emit_data_asset engine executor_credentials dry_run where every_file max_files",
     "reading": "table delta_conn_id compact_log queries",
     "doctor": "table delta_conn_id executor_credentials",
     "version": "table delta_conn_id start_from baseline version newer_than transaction data_change_only operations "
@@ -72,6 +75,7 @@ ABSENT = {
     "restore": "to_version to_timestamp undo_run",
     "generate": "",
     "repair": "lost_vectors output_uri",
+    "analyze": "",
     "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files layout_gain target_size min_file_size",
     "doctor": "spark_conn_id",
     "version": "min_rows",
@@ -126,6 +130,7 @@ def test_an_empty_text_is_absent_where_it_does_no_more(kind: str, name: str, emp
         "restore",
         "generate",
         "repair",
+        "analyze",
         "reading",
         "doctor",
         "version",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_delta.operators.checkpoint import DeltaCheckpointOperator
 from airflow_delta.operators.doctor import DeltaDoctorOperator
+from airflow_delta.operators.local_jobs.analyze import DeltaAnalyzeOperator
 from airflow_delta.operators.local_jobs.generate import DeltaGenerateOperator
 from airflow_delta.operators.local_jobs.repair import DeltaRepairOperator
 from airflow_delta.operators.local_jobs.restore import DeltaRestoreOperator
@@ -13,6 +14,7 @@ from airflow_delta.operators.table_health import DeltaTableHealthOperator
 from airflow_delta.operators.vacuum import DeltaVacuumOperator
 
 __all__ = [
+    "DeltaAnalyzeOperator",
     "DeltaCheckpointOperator",
     "DeltaDoctorOperator",
     "DeltaGenerateOperator",

@@ -29,6 +29,7 @@ class Operation(Enum):
     VACUUM = "vacuum"
     RESTORE = "restore"
     REPAIR = "repair"
+    ANALYZE = "analyze"
 
 
 class Feature(Struct, frozen=True):
@@ -55,7 +56,7 @@ def _no(why: str, *operations: Operation) -> dict[Operation, str]:
 _CATALOG = _no("a catalog decides which commits count, and listing the log cannot tell")
 _REWRITES = (Operation.OPTIMIZE, Operation.PURGE)
 #: Operations that add or remove files in the log, and write no data file.
-_TABLE_STATE = (Operation.RESTORE, Operation.REPAIR)
+_TABLE_STATE = (Operation.RESTORE, Operation.REPAIR, Operation.ANALYZE)
 _ICEBERG = _no(
     "Iceberg readers demand rules of data files that the rewriter does not obey, so it waits until its property is set to false",
     *_REWRITES,

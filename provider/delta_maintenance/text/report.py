@@ -340,6 +340,33 @@ def render_restore(report: Mapping[str, Any]) -> str:
     return printable_lines(lines)
 
 
+def render_analyze(report: Mapping[str, Any]) -> str:
+    """The report of an ``analyze`` that did not fail."""
+    if report["status"] == "already_done":
+        return _already_done(report)
+    plan = report["plan"]
+    began = {
+        "nothing_to_do": "Nothing to do: no file gets other statistics",
+        "planned": f"Would write the statistics of {counted(plan['numFilesToUpdate'], 'file')}",
+    }.get(report["status"])
+    if began is None:
+        updated = counted(report["metrics"]["numUpdatedFiles"], "file")
+        began = f"Committed version {report['version']} with the statistics of {updated}{_in_time(report)}"
+    missing, untrue = plan["numFilesWithoutStatistics"], plan["numFilesWithUntrueStatistics"]
+    looked = f"  {counted(plan['numFilesAnalyzed'], 'file')} looked at"
+    lines = [
+        began,
+        f"{looked}: {missing:,} without statistics, {untrue:,} with untrue ones",
+        f"  {plan['numFilesWithColumnsRead']:,} of them had columns that the footer does not tell, and that were read",
+    ]
+    if plan["numUnreadableFiles"]:
+        lines.append(
+            f"  warning: {counted(plan['numUnreadableFiles'], 'file')} could not be read, for example"
+        )
+        lines += [f"    {path}: {why}" for path, why in plan["unreadable"].items()]
+    return printable_lines(lines)
+
+
 def render_repair(report: Mapping[str, Any]) -> str:
     """The report of a ``repair`` that did not fail."""
     if report["status"] == "already_done":
@@ -418,6 +445,7 @@ RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "vacuum": render_vacuum,
     "restore": render_restore,
     "restore-quarantine": render_restoration,
+    "analyze": render_analyze,
     "repair": render_repair,
     "generate": render_generate,
     "cleanup-log": render_log_cleanup,

@@ -20,6 +20,7 @@ from airflow_delta.assets import maintenance_asset
 from airflow_delta.hooks import DeltaTableHook
 from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.operators import (
+    DeltaAnalyzeOperator,
     DeltaCheckpointOperator,
     DeltaGenerateOperator,
     DeltaOptimizeOperator,
@@ -52,6 +53,7 @@ OPERATORS = [
     DeltaRestoreOperator,
     DeltaGenerateOperator,
     DeltaRepairOperator,
+    DeltaAnalyzeOperator,
 ]
 SENSORS: list[Callable[..., Any]] = [
     DeltaTableVersionSensor,

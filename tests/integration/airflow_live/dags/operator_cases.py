@@ -8,6 +8,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_delta.operators import (
+    DeltaAnalyzeOperator,
     DeltaCheckpointOperator,
     DeltaDoctorOperator,
     DeltaGenerateOperator,
@@ -45,6 +46,7 @@ with DAG(
         >> DeltaReorgPurgeOperator(task_id="purge", **local)
         >> DeltaOptimizeOperator(task_id="optimize", **local)
         >> DeltaVacuumOperator(task_id="vacuum", retain_hours=0, retention_check=False, **local)
+        >> DeltaAnalyzeOperator(task_id="analyze", every_file=True, **lake)
         >> DeltaRepairOperator(task_id="repair", **lake)
         >> DeltaGenerateOperator(task_id="generate", **lake)
         >> DeltaRestoreOperator(
