@@ -320,11 +320,10 @@ def _log_counts(inventory: LogInventory) -> LogFacts:
 def _kept_files(
     storage: Storage, snapshot: Snapshot, log: LogListing, properties: Mapping[str, str]
 ) -> pa.ChunkedArray:
+    """Collect the files that VACUUM keeps; none where a version is gone, of which VACUUM itself tells."""
     try:
         return kept_files(storage, snapshot, log, KeptVersions.of(properties))
-    except (
-        VacuumRefused
-    ):  # VACUUM says which version is gone; a reading of the table's health goes on without it
+    except VacuumRefused:
         return NO_KEYS
 
 
