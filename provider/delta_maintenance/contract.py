@@ -160,6 +160,11 @@ class JobSpec(Struct, frozen=True):
                 "allowed_roots must name, for each who set some, a list of addresses with at least one member."
             )
 
+    @property
+    def piece_of_work(self) -> tuple[str, int] | None:
+        """The transaction as a commit takes it."""
+        return None if self.transaction is None else (self.transaction.app_id, self.transaction.version)
+
     def to_json(self) -> str:
         return json.dumps(to_builtins(self), sort_keys=True)
 

@@ -50,10 +50,9 @@ class JobContext(Struct, frozen=True):
 
     def version_of_an_earlier_try(self, spec: JobSpec, snapshot: Snapshot) -> int | None:
         """Return the version that an earlier try of the same piece of work has committed."""
-        work = spec.transaction
-        if work is None:
+        if spec.piece_of_work is None:
             return None
-        return find_transaction(snapshot, self.table.storage, work.app_id, work.version)
+        return find_transaction(snapshot, self.table.storage, *spec.piece_of_work)
 
     def report(self, spec: JobSpec, status: str, read_version: int | None, **facts: Any) -> JobReport:
         """The report of a job that ends now.

@@ -90,6 +90,12 @@ def test_the_properties_of_a_table_name_versions(table: Path) -> None:
     assert {version: _rows(table, version) for version in before} == before
 
 
+def test_a_restore_leaves_the_names_of_versions(table: Path) -> None:
+    _set(table, keep_versions="2")
+    done(run_job(JobSpec("restore", str(table), "run", {"to_version": 1}), JobSite(), SilentProgress()))
+    assert Table(str(table)).snapshot().properties[KEEP_VERSIONS] == "2"
+
+
 def test_a_version_that_only_a_request_keeps_is_warned_of(table: Path) -> None:
     report = done(run_vacuum(table, dry_run=True, keep_versions=[2], **NO_RETENTION))
     assert report.plan is not None

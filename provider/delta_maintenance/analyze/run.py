@@ -140,6 +140,6 @@ def _change(found: Analysis, spec: JobSpec, options: AnalyzeOptions) -> Change:
         groups=[FileGroup([add]) for add in found.adds],
         parameters={"predicate": [] if options.where is None else [options.where]},
         metrics=lambda kept: {"numUpdatedFiles": len(kept)},
-        transaction=None if spec.transaction is None else (spec.transaction.app_id, spec.transaction.version),
+        transaction=spec.piece_of_work,
         tags={**spec.tags, RUN_TAG: spec.run_id},
     )

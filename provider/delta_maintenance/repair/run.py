@@ -113,6 +113,6 @@ def _change(plan: RepairPlan, spec: JobSpec) -> Change:
         groups=[FileGroup(plan.adds, plan.removes)],
         parameters={"dryRun": False},
         metrics=plan.metrics,
-        transaction=None if spec.transaction is None else (spec.transaction.app_id, spec.transaction.version),
+        transaction=spec.piece_of_work,
         tags={**spec.tags, RUN_TAG: spec.run_id},
     )

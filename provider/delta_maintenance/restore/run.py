@@ -84,7 +84,7 @@ def _change(plan: RestorePlan, spec: JobSpec, options: RestoreTableOptions) -> C
         groups=[FileGroup(plan.adds, plan.removes)] if plan.adds or plan.removes else [],
         parameters=asked,
         metrics=plan.metrics,
-        transaction=None if spec.transaction is None else (spec.transaction.app_id, spec.transaction.version),
+        transaction=spec.piece_of_work,
         tags={**spec.tags, RUN_TAG: spec.run_id},
         protocol=plan.protocol,
         metadata=plan.metadata,

@@ -106,13 +106,12 @@ def _execute(spec: JobSpec, context: JobContext, planned: PlannedVacuum) -> tupl
 
     :return: the status of the report, and further members of it.
     """
-    storage, progress, identity = context.table.storage, context.progress, spec.transaction
-    transaction = (identity.app_id, identity.version) if identity is not None else None
+    storage, progress = context.table.storage, context.progress
     tags = {**spec.tags, RUN_TAG: spec.run_id}
     if not planned.plan.is_empty:
         for line in vacuum_lines(planned.plan.to_dict()):
             progress.message(line)
-    outcome = execute_plan(storage, planned, progress, context.runtime, tags, transaction)
+    outcome = execute_plan(storage, planned, progress, context.runtime, tags, spec.piece_of_work)
     is_committed = outcome.version is not None
     if outcome.ended is not None:
         context.saw(outcome.ended.snapshot, outcome.ended.checkpointed)
