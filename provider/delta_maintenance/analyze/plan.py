@@ -10,23 +10,28 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from delta_log.errors import CorruptLog
 from delta_log.stats.file_stats import StatsColumn, parse_stats
+from delta_log.stats.stats_columns import parse_stats_column
 
 #: Other writers round the maximum of a timestamp down to milliseconds, and readers know that.
 _ROUNDED = timedelta(milliseconds=1)
 
 
-def are_missing(stats: str | None, columns: Sequence[StatsColumn]) -> bool:
-    """Tell whether a file lacks statistics, by the log alone.
+def are_missing(stats: pa.StringArray, columns: Sequence[StatsColumn]) -> pa.BooleanArray:
+    """Tell of each file whether it lacks statistics, by the log alone.
 
+    :param stats: JSON texts of the files.
     :param columns: columns that should have statistics.
     """
-    try:
-        found = parse_stats(stats or "{}", columns)
-    except CorruptLog:
-        return True
-    return found.num_records is None or any(column.path not in found.null_count for column in columns)
+    parsed = parse_stats_column(stats, columns)
+    missing = pc.is_null(pc.struct_field(parsed, "numRecords"))
+    for column in columns:
+        missing = pc.or_(missing, pc.is_null(pc.struct_field(parsed, ["nullCount", *column.path])))
+    return missing
 
 
 def are_untrue(stats: str, exact: str, columns: Sequence[StatsColumn]) -> bool:

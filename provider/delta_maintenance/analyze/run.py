@@ -109,7 +109,7 @@ def analyze(storage: Storage, snapshot: Snapshot, options: AnalyzeOptions) -> An
             found.unreadable[row["path"]] = str(computed)
             continue
         found.num_files_with_columns_read += computed.num_columns_read > 0
-        if are_missing(row["stats"], columns):
+        if row["is_missing"]:
             found.num_missing += 1
         elif are_untrue(row["stats"], computed.exact, columns):
             found.num_untrue += 1
@@ -125,10 +125,13 @@ def _rows(snapshot: Snapshot, options: AnalyzeOptions, reader: StatsReader) -> I
     scope = None if options.where is None else PartitionScope.of(snapshot, options.where)
     left = options.max_files
     for batch in snapshot.file_batches(("key", *ROW_COLUMNS), None if scope is None else scope.predicate):
-        for row in batch.to_pylist():
-            if is_external(row["key"]) or left == 0:
-                continue
-            if options.every_file or are_missing(row["stats"], reader.settings.stats_columns):
+        missing = are_missing(batch.column("stats"), reader.settings.stats_columns)
+        marked = batch.append_column("is_missing", missing)
+        wanted = marked if options.every_file else marked.filter(missing)
+        for row in wanted.to_pylist():
+            if left == 0:
+                return
+            if not is_external(row["key"]):
                 left = None if left is None else left - 1
                 yield row
 
