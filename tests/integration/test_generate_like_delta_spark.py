@@ -25,7 +25,7 @@ _CASES = {
     ),
     "times": (
         "PARTITIONED BY (day, at)",
-        "date'2024-01-01' + CAST(id AS INT) AS day, timestamp'2024-01-01 10:00:00.5' + make_dt_interval(0, id) AS at, id",
+        "date'2024-01-01' + CAST(id AS INT) AS day, timestamp_seconds(1704103200.5 + 3600 * id) AS at, id",
     ),
 }
 
