@@ -54,8 +54,8 @@ AFTER_MAX_WAIT = ("commit", "leave")
 
 #: How a job ends; a report with another status is refused.
 #:
-#: ``committed``: the job added a version. ``written``: it wrote a checkpoint, a compaction or a checksum, which adds no
-#: version. ``cleaned``: it only deleted files of the log or of a quarantine. ``restored``: it brought files back from a
+#: ``committed``: the job added a version. ``written``: it wrote a checkpoint, a compaction, a checksum or manifests, which
+#: adds no version. ``cleaned``: it only deleted files of the log or of a quarantine. ``restored``: it brought files back from a
 #: quarantine. ``nothing_to_do``: the plan was empty. ``already_done``: an earlier try of the transaction had committed.
 #: ``planned``: it was a dry run. ``begun``: it began a rewrite that goes on without it, see ``rewrite``. ``needs_spark``: ``engine="auto"`` found the work too large for this process, and wrote
 #: nothing. ``failed``: see ``error``.
@@ -159,6 +159,11 @@ class JobSpec(Struct, frozen=True):
             raise ContractError(
                 "allowed_roots must name, for each who set some, a list of addresses with at least one member."
             )
+
+    @property
+    def piece_of_work(self) -> tuple[str, int] | None:
+        """The transaction as a commit takes it."""
+        return None if self.transaction is None else (self.transaction.app_id, self.transaction.version)
 
     def to_json(self) -> str:
         return json.dumps(to_builtins(self), sort_keys=True)

@@ -10,6 +10,7 @@ Below :class:`~delta_log.errors.DeltaLogError`, whose subclasses pass through un
     ├── RestoreRefused            files of the version to restore are gone
     ├── FeatureKept               a table feature cannot be dropped
     ├── ExpiryRefused             more rows have expired than was allowed
+    ├── RepairRefused             no live file at all is there
     ├── QuarantineRefused         the log does not vouch for a quarantine
     ├── LogCleanupRefused         the table forbids the cleanup
     └── ClusterIncomplete         a machine of the cluster lacks a library
@@ -175,6 +176,23 @@ class ExpiryRefused(TableError):
             "if these rows may go."
         )
         self.num_rows, self.max_rows = num_rows, max_rows
+
+
+class RepairRefused(TableError):
+    """No live file of the table is in the store, so nothing is taken out of the log.
+
+    :ivar num_missing: number of the live files; ``missing`` names one.
+    """
+
+    at_fault = "the store, or a copy of the log without its files"
+
+    def __init__(self, version: int, num_missing: int, example: str) -> None:
+        super().__init__(
+            f"None of the {num_missing} live files of version {version} is in the store, for example {example!r}. Most likely this is not the "
+            "table's place, or its files are not visible from here, so nothing was taken out of the log. Look at the mount, the address and the "
+            "rights; if the files are gone, bring them back from a backup, or delete all rows of the table."
+        )
+        self.num_missing, self.missing = num_missing, (example,)
 
 
 class QuarantineRefused(TableError):

@@ -81,6 +81,9 @@ RUN: dict[str, str] = {
     "drop-feature": "delta_maintenance.drop_feature.run",
     "expire": "delta_maintenance.expire.run",
     "restore-quarantine": "delta_maintenance.vacuum.quarantine.restoration",
+    "analyze": "delta_maintenance.analyze.run",
+    "repair": "delta_maintenance.repair.run",
+    "generate": "delta_maintenance.generate.run",
     "cleanup-log": "delta_maintenance.log_upkeep.log_cleanup",
     "compact-log": "delta_maintenance.log_upkeep.log_compaction",
 }

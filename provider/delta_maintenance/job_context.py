@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table import Table
+from delta_log.transaction.transaction import find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.engines import EngineFactory
 from delta_maintenance.progress import ProgressReporter
@@ -46,6 +47,12 @@ class JobContext(Struct, frozen=True):
         """Note the newest state of the table, for the reading with which the job ends."""
         if snapshot is not None:
             self.seen.append(SeenTable(snapshot, checkpointed))
+
+    def version_of_an_earlier_try(self, spec: JobSpec, snapshot: Snapshot) -> int | None:
+        """Return the version that an earlier try of the same piece of work has committed."""
+        if spec.piece_of_work is None:
+            return None
+        return find_transaction(snapshot, self.table.storage, *spec.piece_of_work)
 
     def report(self, spec: JobSpec, status: str, read_version: int | None, **facts: Any) -> JobReport:
         """The report of a job that ends now.

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from delta_maintenance.analyze.options import ANALYZE
 from delta_maintenance.drop_feature.options import DROP_FEATURE
 from delta_maintenance.expire.options import EXPIRE
+from delta_maintenance.generate.options import GENERATE
 from delta_maintenance.health.options import HEALTH
 from delta_maintenance.log_upkeep.options import CHECKPOINT, CLEANUP_LOG, COMPACT_LOG
 from delta_maintenance.optimize.options import OPTIMIZE, PURGE
 from delta_maintenance.options import Operation
+from delta_maintenance.repair.options import REPAIR
 from delta_maintenance.restore.options import RESTORE
 from delta_maintenance.vacuum.options import RESTORE_QUARANTINE, VACUUM
 
@@ -26,6 +29,9 @@ OPERATIONS: dict[str, Operation] = {
         EXPIRE,
         DROP_FEATURE,
         RESTORE_QUARANTINE,
+        ANALYZE,
+        REPAIR,
+        GENERATE,
         CLEANUP_LOG,
         COMPACT_LOG,
     )

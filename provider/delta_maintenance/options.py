@@ -37,6 +37,7 @@ from delta_maintenance.contract import ENGINES
 from delta_maintenance.contract import EXECUTOR_CREDENTIALS as EXECUTOR_CREDENTIALS_CHOICES
 
 _SHOWN_CHARACTERS = 300
+_DIGEST_LENGTHS = range(12, 65)
 #: No file comes near it, and sums of it fit into 64 bits.
 _MAX_BYTES = 1 << 50
 _MAX_COUNT = 1 << 40
@@ -333,6 +334,29 @@ def minutes() -> Count:
     return Count("minutes", highest=_TEN_YEARS_OF_MINUTES)
 
 
+class Versions(Kind):
+    """Versions of a table, such as ``3, 17``."""
+
+    metavar = "VERSIONS"
+
+    def checked(self, name: str, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, (list, tuple)) or not value or not all(map(_is_version, value)):
+            raise _refused(name, value, "a list of version numbers from 0 on")
+        return tuple(value)
+
+    def read(self, value: Any) -> list[int]:
+        found = _literal_list(value) if isinstance(value, str) else value
+        parts = found if isinstance(found, (list, tuple)) else text_of(found).split(",")
+        versions = [number for number in map(whole_number, parts) if number is not None]
+        if not versions or len(versions) < len(parts):
+            raise ValueError(f"{shown(value)} names no versions. Write them as in 3, 17, or give a list.")
+        return versions
+
+
+def _is_version(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
 class _Fraction(Kind):
     """A number from 0 to some other."""
 
@@ -412,6 +436,27 @@ class SafetySwitch(Switch):
                 "Write false, or true."
             )
         return True
+
+
+class PlanDigest(Text):
+    """The digest of a plan. An operator takes the plan, too, and the report that holds it."""
+
+    def __init__(self) -> None:
+        super().__init__("DIGEST")
+
+    def read(self, value: Any) -> str:
+        found = plan_within(value)
+        if isinstance(found, Mapping):
+            found = found.get("digest")
+        if (
+            not isinstance(found, str)
+            or len(found) not in _DIGEST_LENGTHS
+            or not set(found) <= set("0123456789abcdef")
+        ):
+            raise ValueError(
+                "it is neither a plan nor the digest of one. Give the output of this operator with dry_run=True."
+            )
+        return found
 
 
 # -- options ---------------------------------------------------------------------------------------------------------

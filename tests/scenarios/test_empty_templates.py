@@ -9,12 +9,16 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_delta.operators import (
+    DeltaAnalyzeOperator,
     DeltaCheckpointOperator,
     DeltaDoctorOperator,
     DeltaDropFeatureOperator,
     DeltaExpireOperator,
+    DeltaGenerateOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
+    DeltaRepairOperator,
+    DeltaRestoreOperator,
     DeltaTableHealthOperator,
     DeltaVacuumOperator,
 )
@@ -36,6 +40,10 @@ KINDS: dict[str, Callable[..., Any]] = {
     "checkpoint": DeltaCheckpointOperator,
     "drop feature": lambda **more: DeltaDropFeatureOperator(feature="deletionVectors", **more),
     "expire": lambda **more: DeltaExpireOperator(column="at", **more),
+    "restore": DeltaRestoreOperator,
+    "generate": DeltaGenerateOperator,
+    "repair": DeltaRepairOperator,
+    "analyze": DeltaAnalyzeOperator,
     "reading": DeltaTableHealthOperator,
     "doctor": DeltaDoctorOperator,
     "version": DeltaTableVersionSensor,
@@ -49,10 +57,14 @@ REFUSING = {
     "purge": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit where verify remap approved_plan "
     "max_bytes max_files max_duration quiet_minutes hot_partitions commit_when after_max_wait",
     "vacuum": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit retain_hours retention_check lite where "
-    "require_proof approved_plan quarantine",
+    "require_proof approved_plan quarantine keep_versions keep_last",
     "checkpoint": "table delta_conn_id emit_data_asset engine executor_credentials dry_run full if_due compact_log cleanup_log repair_checksum",
     "drop feature": "table delta_conn_id emit_data_asset spark_conn_id engine executor_credentials dry_run memory_limit feature",
     "expire": "table delta_conn_id emit_data_asset engine executor_credentials dry_run column whole_files max_rows",
+    "restore": "table delta_conn_id emit_data_asset engine executor_credentials dry_run",
+    "generate": "table delta_conn_id emit_data_asset engine executor_credentials dry_run where",
+    "repair": "table delta_conn_id emit_data_asset engine executor_credentials dry_run remove_missing approved_plan",
+    "analyze": "table delta_conn_id emit_data_asset engine executor_credentials dry_run where every_file max_files",
     "reading": "table delta_conn_id compact_log queries",
     "doctor": "table delta_conn_id executor_credentials",
     "version": "table delta_conn_id start_from baseline version newer_than transaction data_change_only operations "
@@ -67,6 +79,11 @@ ABSENT = {
     "checkpoint": "policy top_format",
     "drop feature": "parallelism",
     "expire": "older_than before",
+    # A run without any of them is refused.
+    "restore": "to_version to_timestamp undo_run",
+    "generate": "",
+    "repair": "lost_vectors output_uri",
+    "analyze": "",
     "reading": "small_files deleted_rows_ratio reclaimable_size expired_log_files layout_gain target_size min_file_size",
     "doctor": "spark_conn_id",
     "version": "min_rows",
@@ -122,6 +139,10 @@ def test_an_empty_text_is_absent_where_it_does_no_more(kind: str, name: str, emp
         "checkpoint",
         "drop feature",
         "expire",
+        "restore",
+        "generate",
+        "repair",
+        "analyze",
         "reading",
         "doctor",
         "version",

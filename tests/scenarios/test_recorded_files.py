@@ -56,7 +56,7 @@ from delta_maintenance.options import plan_within
 from delta_maintenance.status_file import StatusFile
 
 #: Operations that are newer than what is recorded.
-NEWER_OPERATIONS = {"restore", "expire", "drop-feature"}
+NEWER_OPERATIONS = {"restore", "expire", "drop-feature", "generate", "repair", "analyze"}
 
 RELEASES = pytest.mark.parametrize("release", releases(), ids=lambda path: path.name)
 

@@ -22,16 +22,24 @@ from delta_log import Snapshot, Table
 from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage
 from delta_maintenance.cli.main import main
-from delta_maintenance.contract import JobReport, JobSpec
+from delta_maintenance.contract import JobReport, JobSpec, TransactionId
 from delta_maintenance.job import JobSite, run_job, run_on
 from delta_maintenance.progress import SilentProgress
+from delta_maintenance.text.report import render_report
 
 #: Tables with an earlier version whose inline deletion vector is no Z85, so that we do not read its rows.
 _NOT_Z85 = {"krs-cdf-table-with-dv"}
 
 
-def restore(table: Path, *, run_id: str = "restoring", dry_run: bool = False, **options: Any) -> JobReport:
-    spec = JobSpec("restore", str(table), run_id, options, dry_run=dry_run)
+def restore(
+    table: Path,
+    *,
+    run_id: str = "restoring",
+    dry_run: bool = False,
+    transaction: TransactionId | None = None,
+    **options: Any,
+) -> JobReport:
+    spec = JobSpec("restore", str(table), run_id, options, dry_run=dry_run, transaction=transaction)
     return run_job(spec, JobSite(), SilentProgress())
 
 
@@ -144,6 +152,17 @@ def test_a_run_is_undone_by_its_id(tmp_path: Path) -> None:
     assert report.plan is not None
     assert report.plan["version"] == 3
     assert _state(Table(str(tmp_path / "t")).snapshot()) == before
+
+
+def test_a_retry_of_a_task_undoes_nothing_twice(tmp_path: Path) -> None:
+    write_days(tmp_path / "t", files=4)
+    assert maintenance_runs.run(tmp_path / "t", run_id="bad-run").status == "committed"
+    tries = [
+        done(restore(tmp_path / "t", transaction=TransactionId("task", 5), undo_run="bad-run"))
+        for _ in range(2)
+    ]
+    assert [(report.status, report.version) for report in tries] == [("committed", 5), ("already_done", 5)]
+    assert "an earlier try committed version 5" in render_report(tries[1].to_dict())
 
 
 def test_a_run_is_not_undone_together_with_what_others_did_since(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.support.tables.vacuum_histories import History, metadata
 
 from delta_log import Table, errors
 from delta_log.errors import StorageError
-from delta_log.log.file_names import LAST_CHECKPOINT
+from delta_log.log.file_names import LAST_CHECKPOINT, commit_key
 from delta_log.runtime import Runtime
 from delta_log.testing import FaultyStorage, MemoryStorage
 from delta_maintenance.contract import JobReport, JobSpec
@@ -60,6 +60,14 @@ def with_a_quarantine() -> MemoryStorage:
     return storage
 
 
+def with_a_missing_file() -> MemoryStorage:
+    storage = table()
+    file = {"path": "p=1/e", "size": 1, "partitionValues": {"p": "1", "_p": None}}
+    add = {**file, "modificationTime": 1, "dataChange": True}
+    storage.put(commit_key(6), json.dumps({"add": add}).encode())
+    return storage
+
+
 def run(storage: Any, operation: str, **options: Any) -> JobReport:
     opened = Table("/the/store/is/replaced")
     opened.storage = storage
@@ -88,6 +96,9 @@ JOBS = [
     Job("compact-log"),
     Job("restore", {"to_version": 4}),
     Job("drop-feature", {"feature": "v2Checkpoint"}),
+    Job("generate"),
+    Job("analyze"),
+    Job("repair", {"remove_missing": True}, with_a_missing_file),
     Job("restore-quarantine", {}, with_a_quarantine),
 ]
 WRITES = ("put", "put_if_absent", "open_write", "copy", "delete")

@@ -101,6 +101,9 @@ JOB_ARGUMENTS = (
     *RESULT_ARGUMENTS,
 )
 
+#: The same, for operators whose jobs have no use for Spark.
+LOCAL_JOB_ARGUMENTS = (*JOB_ARGUMENTS, replace(ENGINE, default="local", argument_default="local"))
+
 
 class DeltaJobOperator(JobTask):
     """Runs one maintenance job on one Delta table. A subclass names its operation, and takes its options as arguments.

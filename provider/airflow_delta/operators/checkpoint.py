@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from airflow_delta.operators.arguments import by_attribute
-from airflow_delta.operators.base import JOB_ARGUMENTS, DeltaJobOperator
+from airflow_delta.operators.base import LOCAL_JOB_ARGUMENTS, DeltaJobOperator
 from delta_maintenance.log_upkeep.options import CHECKPOINT
-from delta_maintenance.options import ENGINE
 
 
 class DeltaCheckpointOperator(DeltaJobOperator):
@@ -33,9 +30,7 @@ class DeltaCheckpointOperator(DeltaJobOperator):
     """
 
     operation = CHECKPOINT
-    arguments = by_attribute(
-        *JOB_ARGUMENTS, replace(ENGINE, default="local", argument_default="local"), *CHECKPOINT.options
-    )
+    arguments = by_attribute(*LOCAL_JOB_ARGUMENTS, *CHECKPOINT.options)
     template_fields = (
         *DeltaJobOperator.template_fields,
         "policy",

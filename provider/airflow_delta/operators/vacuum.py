@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from airflow_delta.operators.arguments import by_attribute
@@ -34,6 +35,10 @@ class DeltaVacuumOperator(DeltaJobOperator):
         copied. (templated)
     :param purge_quarantine_hours: hours in quarantine after which files are deleted; default: nothing of a quarantine is deleted.
         (templated)
+    :param keep_versions: versions whose files are kept, too; default: the versions of the table's ``delta-maintenance.keepVersions``.
+        (templated)
+    :param keep_last: number of the newest versions whose files are kept; default: the table's ``delta-maintenance.keepLast``, else 1.
+        (templated)
     """
 
     operation = VACUUM
@@ -51,6 +56,8 @@ class DeltaVacuumOperator(DeltaJobOperator):
         "approved_plan",
         "quarantine",
         "purge_quarantine_hours",
+        "keep_versions",
+        "keep_last",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **DeltaJobOperator.template_fields_renderers,
@@ -72,6 +79,8 @@ class DeltaVacuumOperator(DeltaJobOperator):
         approved_plan: Any = None,
         quarantine: bool | str = False,
         purge_quarantine_hours: float | str | None = None,
+        keep_versions: Sequence[int] | str | None = None,
+        keep_last: int | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -87,4 +96,6 @@ class DeltaVacuumOperator(DeltaJobOperator):
         self.approved_plan = approved_plan
         self.quarantine = quarantine
         self.purge_quarantine_hours = purge_quarantine_hours
+        self.keep_versions = keep_versions
+        self.keep_last = keep_last
         self.check_known()

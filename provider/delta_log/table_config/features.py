@@ -31,6 +31,8 @@ class Operation(Enum):
     RESTORE = "restore"
     EXPIRE = "expire rows of"
     DROP_FEATURE = "drop a feature of"
+    REPAIR = "repair"
+    ANALYZE = "analyze"
 
 
 class Feature(Struct, frozen=True):
@@ -56,6 +58,8 @@ def _no(why: str, *operations: Operation) -> dict[Operation, str]:
 
 _CATALOG = _no("a catalog decides which commits count, and listing the log cannot tell")
 _REWRITES = (Operation.OPTIMIZE, Operation.PURGE, Operation.EXPIRE, Operation.DROP_FEATURE)
+#: Operations that add or remove files in the log, and write no data file.
+_TABLE_STATE = (Operation.RESTORE, Operation.REPAIR, Operation.ANALYZE)
 _ICEBERG = _no(
     "Iceberg readers demand rules of data files that the rewriter does not obey, so it waits until its property is set to false",
     *_REWRITES,
@@ -83,7 +87,7 @@ FEATURES: dict[str, Feature] = {
             "its timestamps go by a property of the preview, which our commits do not obey",
             *_REWRITES,
             Operation.VACUUM,
-            Operation.RESTORE,
+            *_TABLE_STATE,
         )
     ),
     "checkpointProtection": Feature(),
@@ -111,7 +115,7 @@ FEATURES: dict[str, Feature] = {
     "redirectReaderWriter-preview": Feature(reader=True, refused=_no("the table lives elsewhere")),
     "redirectWriterOnly-preview": Feature(
         refused=_no(
-            "the table lives elsewhere", *_REWRITES, Operation.CHECKPOINT, Operation.VACUUM, Operation.RESTORE
+            "the table lives elsewhere", *_REWRITES, Operation.CHECKPOINT, Operation.VACUUM, *_TABLE_STATE
         )
     ),
     "adaptiveMetadata": Feature(reader=True, refused=_ADAPTIVE),

@@ -27,12 +27,12 @@ from delta_log.errors import (
 from delta_log.log.actions import Remove
 from delta_log.log.data_path import encode_path
 from delta_log.log.log_segment import list_log
-from delta_log.snapshot.file_actions import add_of
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.conflict import RUN_TAG
+from delta_log.transaction.file_actions import add_of_row
 from delta_log.transaction.transaction import CommitResult, Transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.drop_feature.options import DropFeatureOptions
@@ -186,7 +186,7 @@ class _Run(Struct):
 
     def _remove_row_ids(self, snapshot: Snapshot) -> None:
         adds = [
-            replace(add_of(row, changes_rows=False), baseRowId=None, defaultRowCommitVersion=None)
+            replace(add_of_row(row, data_change=False), baseRowId=None, defaultRowCommitVersion=None)
             for row in snapshot.files().to_pylist()
             if row["base_row_id"] is not None
         ]

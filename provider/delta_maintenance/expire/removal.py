@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from delta_log.data.deletion_vector import inline_deletion_vector, write_deletion_vectors
 from delta_log.log.actions import Add, Remove
-from delta_log.snapshot.file_actions import add_of, remove_of
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.stats.wide_bounds import with_wide_bounds
 from delta_log.transaction.commit_body import FileGroup
+from delta_log.transaction.file_actions import add_of_row, remove_of_row
 from delta_maintenance.expire.plan.expiry_plan import PartlyExpired, WhollyExpired
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.optimize.options import OptimizeOptions
@@ -41,7 +41,7 @@ class Removal(Struct, frozen=True):
 
 def whole_file(gone: WhollyExpired, now_ms: int) -> Removal:
     """Remove a file all of whose rows have expired."""
-    return Removal(FileGroup((), [remove_of(gone.file, now_ms, changes_rows=True)]), gone.num_rows)
+    return Removal(FileGroup((), [remove_of_row(gone.file, now_ms)]), gone.num_rows)
 
 
 def with_vectors(context: JobContext, partly: Sequence[PartlyExpired], now_ms: int) -> Iterator[Removal]:
@@ -52,7 +52,7 @@ def with_vectors(context: JobContext, partly: Sequence[PartlyExpired], now_ms: i
     vectors = write_deletion_vectors(context.table.storage, bitmaps, UUID(context.runtime.new_id()))
     for file, vector in zip(partly, vectors, strict=True):
         again = replace(
-            add_of(file.file, changes_rows=True),
+            add_of_row(file.file, data_change=True),
             deletionVector=vector,
             stats=with_wide_bounds(file.file["stats"], file.num_records),
         )
@@ -128,4 +128,4 @@ def metrics_of(removals: Sequence[Removal]) -> dict[str, int]:
 
 
 def _removal_of(partly: PartlyExpired, now_ms: int) -> Remove:
-    return remove_of(partly.file, now_ms, changes_rows=True)
+    return remove_of_row(partly.file, now_ms)

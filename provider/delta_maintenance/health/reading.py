@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+import pyarrow as pa
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from delta_log.errors import CorruptLog, InvalidProperty, TableError, UnsupportedFeature
 from delta_log.log.log_replay import replay_commits
-from delta_log.log.log_segment import LogSegment, segment_of
+from delta_log.log.log_segment import LogListing, LogSegment, segment_of
 from delta_log.snapshot.commit_info import ICT_ENABLED
 from delta_log.snapshot.deletion_ratio import DeletedRows, DeletionLimits, deleted_rows, of_table
 from delta_log.snapshot.snapshot import Snapshot
@@ -25,9 +26,11 @@ from delta_log.storage.storage import Storage
 from delta_log.table import Table
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation, supports
+from delta_log.table_config.kept_versions import KeptVersions
 from delta_log.table_config.properties import flag
 from delta_log.transaction.post_commit import checkpoint_interval
 from delta_log.upkeep.log_inventory import LogInventory, list_everything
+from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.health.facts import (
     FileFacts,
     FileTotal,
@@ -65,7 +68,9 @@ from delta_maintenance.optimize.plan.planner import min_file_size
 from delta_maintenance.optimize.plan.rewrite_tag import target_size
 from delta_maintenance.optimize.plan.table_layout import clustered_columns
 from delta_maintenance.optimize.tasks import require_rewritable
+from delta_maintenance.vacuum.commit_reader import kept_files
 from delta_maintenance.vacuum.plan.cutoff import retention_of
+from delta_maintenance.vacuum.plan.protected_files import NO_KEYS
 
 _Result = TypeVar("_Result")
 
@@ -103,6 +108,7 @@ def read_facts(
     interval = properties.read(checkpoint_interval, checkpoint_interval({}))
     # With a cutoff in 1970, nothing has expired.
     cutoff_ms = properties.read(lambda found: retention_of(found, now_ms).cutoff_ms, 0)
+    kept = properties.read(lambda found: _kept_files(storage, snapshot, inventory.listing, found), NO_KEYS)
     checksum = _checksum(storage, snapshot.version, inventory)
     runs, commits, num_commits_read = last_runs(storage, snapshot, inventory.listing, earlier)
     return HealthFacts(
@@ -114,7 +120,7 @@ def read_facts(
         log=properties.read(
             lambda found: _log_facts(storage, snapshot, inventory, found, now_ms), _log_counts(inventory)
         ),
-        removed=removed_files(storage, snapshot, cutoff_ms),
+        removed=removed_files(storage, snapshot, cutoff_ms, kept),
         features=_features(snapshot),
         refusals=refusals,
         last_runs=runs,
@@ -309,6 +315,16 @@ def _compaction(storage: Storage, segment: LogSegment, pieces: Sequence[LogPiece
 
 def _log_counts(inventory: LogInventory) -> LogFacts:
     return LogFacts(inventory.listing.earliest, len(inventory.keys))
+
+
+def _kept_files(
+    storage: Storage, snapshot: Snapshot, log: LogListing, properties: Mapping[str, str]
+) -> pa.ChunkedArray:
+    """Collect the files that VACUUM keeps; none where a version is gone, of which VACUUM itself tells."""
+    try:
+        return kept_files(storage, snapshot, log, KeptVersions.of(properties))
+    except VacuumRefused:
+        return NO_KEYS
 
 
 def _log_facts(

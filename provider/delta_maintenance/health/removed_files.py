@@ -19,19 +19,23 @@ from delta_log.snapshot.snapshot import Snapshot
 from delta_log.storage.storage import Storage
 from delta_maintenance.health.facts import FileTotal, RemovedFiles
 from delta_maintenance.listing.hidden_names import HiddenNames
-from delta_maintenance.vacuum.plan.protected_files import MENTION_SCHEMA, protected_files
+from delta_maintenance.vacuum.plan.protected_files import MENTION_SCHEMA, NO_KEYS, protected_files
 
 
-def removed_files(storage: Storage, snapshot: Snapshot, cutoff_ms: int) -> RemovedFiles:
+def removed_files(
+    storage: Storage, snapshot: Snapshot, cutoff_ms: int, of_kept_versions: pa.ChunkedArray = NO_KEYS
+) -> RemovedFiles:
     """Find out what was removed, and how much of it VACUUM would delete at this moment.
 
     :param cutoff_ms: cutoff of such a VACUUM.
+    :param of_kept_versions: files of the versions that it keeps besides, each key once.
     :raises CorruptLog: the log states an impossible path.
     """
     tombstones = snapshot.tombstones(["key", "size"])
     if not tombstones.num_rows:
         return RemovedFiles(FileTotal(), FileTotal(), FileTotal(), 0, cutoff_ms)
-    protected = protected_files(snapshot, MENTION_SCHEMA.empty_table(), cutoff_ms, storage.uri)
+    no_mentions = MENTION_SCHEMA.empty_table()
+    protected = protected_files(snapshot, no_mentions, cutoff_ms, storage.uri, of_kept_versions)
     expired = protected.expired.filter(pc.invert(pc.is_in(protected.expired.column("key"), protected.keys)))
     expired = _deletable(expired, snapshot)
     held = protected.removed.filter(pc.invert(pc.is_in(protected.removed, protected.live)))

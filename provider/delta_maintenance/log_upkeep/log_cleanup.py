@@ -22,6 +22,7 @@ from delta_log.snapshot.time_travel import version_at
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation, supports
+from delta_log.table_config.kept_versions import KEEP_LAST, KEEP_VERSIONS, KeptVersions
 from delta_log.upkeep.checkpoint_audit import audit, read_whole, referenced_sidecars
 from delta_log.upkeep.classic_copy import is_needed
 from delta_log.upkeep.log_inventory import LogInventory, list_everything
@@ -89,7 +90,16 @@ def plan_log_cleanup(
     """
     table_features.require(snapshot.protocol, Operation.CHECKPOINT)
     retention = LogRetention.of(snapshot.properties, now_ms)
-    plan = LogCleanupPlan(snapshot.version, retention, warnings=retention.warnings)
+    kept = KeptVersions.of(snapshot.properties).oldest(snapshot.version)
+    reasons = (
+        f"the table keeps version {kept} ({KEEP_VERSIONS}, {KEEP_LAST}), so the log stays from there on",
+    )
+    plan = LogCleanupPlan(
+        snapshot.version,
+        retention,
+        reasons=reasons if kept < snapshot.version else (),
+        warnings=retention.warnings,
+    )
     if not is_cleanup_enabled(snapshot.properties):
         return replace(plan, reasons=(f"the table forbids it: {CLEANUP_ENABLED} is false",))
     inventory = list_everything(storage)
@@ -108,11 +118,15 @@ def plan_log_cleanup(
 
 
 def expired_version(storage: Storage, snapshot: Snapshot, cutoff_ms: int) -> int | None:
-    """The newest version that was committed at or before a moment."""
+    """The newest version that was committed at or before a moment, and not after a version that the table keeps.
+
+    :raises InvalidProperty: a property of the table names no versions to keep.
+    """
+    oldest_kept = KeptVersions.of(snapshot.properties).oldest(snapshot.version)
     if snapshot.timestamp_ms <= cutoff_ms:
-        return snapshot.version
+        return min(snapshot.version, oldest_kept)
     try:
-        return version_at(storage, cutoff_ms)
+        return min(version_at(storage, cutoff_ms), oldest_kept)
     except VersionNotFound:
         return None
 

@@ -35,14 +35,13 @@ from delta_maintenance.options import (
     Operation,
     Option,
     Options,
+    PlanDigest,
     Predicate,
     Ratio,
     Size,
     Switch,
-    Text,
     minutes,
     option,
-    plan_within,
     seconds,
     table_of,
 )
@@ -54,28 +53,6 @@ _WRITERS = "beside other writers"
 _HOW_MUCH = "how much in one run; the rest is left for the next run"
 _DEFAULT_RATIO = 0.05
 _MAX_WAIT_SECONDS = 600
-_DIGEST_LENGTHS = range(12, 65)
-
-
-class PlanDigest(Text):
-    """The digest of a plan. An operator takes the plan, too, and the report that holds it."""
-
-    def __init__(self) -> None:
-        super().__init__("DIGEST")
-
-    def read(self, value: Any) -> str:
-        found = plan_within(value)
-        if isinstance(found, Mapping):
-            found = found.get("digest")
-        if (
-            not isinstance(found, str)
-            or len(found) not in _DIGEST_LENGTHS
-            or not set(found) <= set("0123456789abcdef")
-        ):
-            raise ValueError(
-                "it is neither a plan nor the digest of one. Give the output of this operator with dry_run=True."
-            )
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,11 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     table = context.table
     latest = table.snapshot()
     table_features.require(latest.protocol, Operation.RESTORE, latest.unused_features)
+    done = None if spec.dry_run else context.version_of_an_earlier_try(spec, latest)
+    if done is not None:
+        return context.report(
+            spec, "already_done", latest.version, version=done, transaction=spec.transaction
+        )
     target = _target(table, latest, options)
     plan = plan_restore(latest, target, context.runtime.now_ms())
     table_features.require(plan.protocol or latest.protocol, Operation.RESTORE, latest.unused_features)
@@ -62,7 +67,13 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     if missing:
         raise LiveFilesMissing(result.version, sorted(missing))
     return context.report(
-        spec, "committed", latest.version, version=result.version, metrics=plan.metrics, plan=plan.to_dict()
+        spec,
+        "already_done" if result.already_done else "committed",
+        latest.version,
+        version=result.version,
+        transaction=spec.transaction,
+        metrics=plan.metrics,
+        plan=plan.to_dict(),
     )
 
 
@@ -73,6 +84,7 @@ def _change(plan: RestorePlan, spec: JobSpec, options: RestoreTableOptions) -> C
         groups=[FileGroup(plan.adds, plan.removes)] if plan.adds or plan.removes else [],
         parameters=asked,
         metrics=plan.metrics,
+        transaction=spec.piece_of_work,
         tags={**spec.tags, RUN_TAG: spec.run_id},
         protocol=plan.protocol,
         metadata=plan.metadata,

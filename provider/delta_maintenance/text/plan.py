@@ -209,6 +209,7 @@ def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
         f"Would delete {plan['numFilesToDelete']:,} files, {format_bytes(plan['sizeOfDataToDelete'])}",
         f"  planned on version {plan['readVersion']}",
         f"  what was needed since {format_time(plan['cutoffMs'], '%Y-%m-%d %H:%MZ')} stays (retention {plan['retentionMs'] / HOUR_MS:g} hours)",
+        *kept_lines(plan),
         *reason_lines(plan["reasons"]),
     ]
     if plan["numDirectoriesToDelete"]:
@@ -221,6 +222,16 @@ def render_vacuum_plan(plan: Mapping[str, Any]) -> str:
         lines.append("  for example")
         lines += [f"    {row['reason']:<21} {row['path']}" for row in plan["files"]]
     return printable_lines(lines)
+
+
+def kept_lines(plan: Mapping[str, Any]) -> list[str]:
+    """Say which versions a vacuum keeps besides the retention; reports of older releases do not know of any."""
+    named, num_last = plan.get("keptVersions", []), plan.get("numKeptLastVersions", 1)
+    which = [f"version {version}" for version in named]
+    which += [f"the last {num_last:,} versions"] if num_last > 1 else []
+    if not which:
+        return []
+    return [f"  {counted(plan['numFilesOfKeptVersions'], 'file')} stay for {', '.join(which)} alone"]
 
 
 def reason_lines(reasons: Mapping[str, Mapping[str, int]]) -> list[str]:

@@ -13,6 +13,7 @@ from delta_log.printable import printable_lines
 from delta_maintenance.text.plan import (
     cutoff_text,
     foreign_lines,
+    kept_lines,
     log_cleanup_lines,
     reason_lines,
     render_log_cleanup_plan,
@@ -258,6 +259,7 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
     done = "Moved into quarantine" if "quarantine" in plan else "Deleted"
     lines = [
         f"{done} {counted(metrics['numDeletedFiles'], 'file')}, {format_bytes(metrics['sizeOfDeletedData'])},{_in_time(report)}",
+        *kept_lines(plan),
         *reason_lines(plan["reasons"]),
     ]
     if metrics["numDeletedDirectories"]:
@@ -278,6 +280,7 @@ def render_vacuum(report: Mapping[str, Any]) -> str:
 def _kept_lines(plan: Mapping[str, Any]) -> list[str]:
     """Why a vacuum had nothing to delete."""
     lines = [f"  kept: what was needed since {cutoff_text(plan)}"]
+    lines += kept_lines(plan)
     young = plan.get("numYoungFiles")
     if young:
         lines.append(f"  {counted(young, 'file')} that no version names: younger than that, so kept, too")
@@ -316,6 +319,8 @@ def _purged_lines(metrics: Mapping[str, int]) -> list[str]:
 
 def render_restore(report: Mapping[str, Any]) -> str:
     """The report of a ``restore`` that did not fail."""
+    if report["status"] == "already_done":
+        return _already_done(report)
     plan = report["plan"]
     if report["status"] == "nothing_to_do":
         return f"Nothing to do: version {report['read_version']} is what version {plan['version']} was."
@@ -380,6 +385,76 @@ def render_drop(report: Mapping[str, Any]) -> str:
     return printable_lines([first, *steps])
 
 
+def render_analyze(report: Mapping[str, Any]) -> str:
+    """The report of an ``analyze`` that did not fail."""
+    if report["status"] == "already_done":
+        return _already_done(report)
+    plan = report["plan"]
+    began = {
+        "nothing_to_do": "Nothing to do: no file gets other statistics",
+        "planned": f"Would write the statistics of {counted(plan['numFilesToUpdate'], 'file')}",
+    }.get(report["status"])
+    if began is None:
+        updated = counted(report["metrics"]["numUpdatedFiles"], "file")
+        began = f"Committed version {report['version']} with the statistics of {updated}{_in_time(report)}"
+    missing, untrue = plan["numFilesWithoutStatistics"], plan["numFilesWithUntrueStatistics"]
+    looked = f"  {counted(plan['numFilesAnalyzed'], 'file')} looked at"
+    lines = [
+        began,
+        f"{looked}: {missing:,} without statistics, {untrue:,} with untrue ones",
+        f"  {plan['numFilesWithColumnsRead']:,} of them had columns that the footer does not tell, and that were read",
+    ]
+    if plan["numUnreadableFiles"]:
+        lines.append(
+            f"  warning: {counted(plan['numUnreadableFiles'], 'file')} could not be read, for example"
+        )
+        lines += [f"    {path}: {why}" for path, why in plan["unreadable"].items()]
+    return printable_lines(lines)
+
+
+def render_repair(report: Mapping[str, Any]) -> str:
+    """The report of a ``repair`` that did not fail."""
+    if report["status"] == "already_done":
+        return _already_done(report)
+    plan = report["plan"]
+    if report["status"] == "nothing_to_do":
+        return f"Nothing to do: all {plan['numFilesScanned']:,} files of version {report['read_version']} are there."
+    records, vectors = plan["numMissingRecords"], plan["numLostDeletionVectors"]
+    rows = "an unknown number of rows" if records is None else counted(records, "row")
+    lost = f"{format_bytes(plan['numMissingBytes'])}, {rows}"
+    ended = "  nothing was changed; remove_missing takes the files out of the log"
+    if report["status"] == "committed":
+        ended = f"  committed as version {report['version']}{_in_time(report)}"
+    lines = [
+        f"Missing at version {report['read_version']}: {plan['numMissingFiles']:,} of {plan['numFilesScanned']:,} files, {lost}",
+        *([f"  {counted(vectors, 'file')} lost their deletion vector"] if vectors else []),
+        *(f"    {file['missing']:<15}  {file['path']}" for file in plan["files"]),
+        f"  plan {plan['digest'][:12]}: {counted(plan['numFilesToRemove'], 'file')} leave the log",
+        *(
+            [f"  {plan['numFilesToAdd']:,} of them come back without a vector"]
+            if plan["numFilesToAdd"]
+            else []
+        ),
+        ended,
+    ]
+    return printable_lines(lines)
+
+
+def render_generate(report: Mapping[str, Any]) -> str:
+    """The report of a ``generate`` that did not fail."""
+    plan = report["plan"]
+    began = {"planned": "Would write", "written": "Wrote"}.get(report["status"])
+    if began is None:
+        return f"Nothing to do: the manifests name the {plan['numFiles']:,} files of version {report['read_version']}."
+    lines = [
+        f"{began} {counted(plan['numManifestsToWrite'], 'manifest')} of version {report['read_version']}",
+        f"  {plan['numUnchangedManifests']:,} are right already; together they name {counted(plan['numFiles'], 'file')}",
+    ]
+    if plan["numManifestsToDelete"]:
+        lines.append(f"  {plan['numManifestsToDelete']:,} of partitions without files go")
+    return printable_lines(lines)
+
+
 def render_restoration(report: Mapping[str, Any]) -> str:
     """The report of a ``restore-quarantine`` that did not fail."""
     metrics, plan = report["metrics"], report["plan"]
@@ -417,6 +492,9 @@ RENDERERS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "expire": render_expiry,
     "drop-feature": render_drop,
     "restore-quarantine": render_restoration,
+    "analyze": render_analyze,
+    "repair": render_repair,
+    "generate": render_generate,
     "cleanup-log": render_log_cleanup,
     "compact-log": render_log_compaction,
 }

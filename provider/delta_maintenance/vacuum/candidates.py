@@ -26,7 +26,7 @@ from delta_maintenance.listing.key_columns import directories_of
 from delta_maintenance.listing.listing import LISTING_SCHEMA, Listing, list_files, not_listed
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
-from delta_maintenance.vacuum.commit_reader import RecentCommits
+from delta_maintenance.vacuum.commit_reader import RecentCommits, kept_files
 from delta_maintenance.vacuum.lite import removed_files
 from delta_maintenance.vacuum.nested_tables import neighbours_of, require_same_table, without_neighbours
 from delta_maintenance.vacuum.options import VacuumOptions
@@ -77,7 +77,7 @@ def find_candidates(
         # The table seldom changes during a listing. So the log is read now, on another core or while the store answers.
         early = None
         if storage.concurrency > 1 or storage.reads_while_listing or is_distributed:
-            early = pool.submit(lambda: _protected(recent, snapshot, list_log(storage), retention))
+            early = pool.submit(lambda: _protected(recent, snapshot, list_log(storage), retention, options))
         listing = None  # a lite vacuum reads the log instead
         if options.inventory is not None:
             progress.message(f"reading the inventory {options.inventory}")
@@ -125,7 +125,7 @@ def _basis(
     if early is not None and early.exception() is None and latest is snapshot:
         protected = early.result()
     else:
-        protected = _protected(recent, latest, log, retention)
+        protected = _protected(recent, latest, log, retention, options)
     return VacuumBasis(
         snapshot=latest,
         listing=listing,
@@ -156,10 +156,15 @@ def _scope(snapshot: Snapshot, options: VacuumOptions) -> PartitionScope | None:
 
 
 def _protected(
-    recent: RecentCommits, snapshot: Snapshot, log: LogListing, retention: Retention
+    recent: RecentCommits,
+    snapshot: Snapshot,
+    log: LogListing,
+    retention: Retention,
+    options: VacuumOptions,
 ) -> ProtectedFiles:
     mentioned = recent.mentions(log, retention.cutoff_ms, every=retention.is_longer_than_configured)
-    return protected_files(snapshot, mentioned, retention.cutoff_ms, recent.storage.uri)
+    kept = kept_files(recent.storage, snapshot, log, options.kept_versions(snapshot.properties))
+    return protected_files(snapshot, mentioned, retention.cutoff_ms, recent.storage.uri, kept)
 
 
 def _suspects(storage: Storage, basis: VacuumBasis, *, is_unseen: bool) -> pa.Table:

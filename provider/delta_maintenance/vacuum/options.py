@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from delta_log.errors import InvalidRequest
+from delta_log.table_config.kept_versions import KeptVersions
 from delta_maintenance.options import (
     DRY_RUN,
     ENGINE,
@@ -19,6 +20,7 @@ from delta_maintenance.options import (
     WHERE_ABSENCE,
     Address,
     Choice,
+    Count,
     Hours,
     Kind,
     NewFile,
@@ -28,6 +30,7 @@ from delta_maintenance.options import (
     SafetySwitch,
     Switch,
     Text,
+    Versions,
     option,
     plan_within,
     table_of,
@@ -163,12 +166,39 @@ class VacuumOptions(Options):
         flag="--purge-quarantine",
     )
 
+    keep_versions: tuple[int, ...] | None = option(
+        Versions(),
+        "keep the files of these versions, too",
+        otherwise="the versions that the table's delta-maintenance.keepVersions names",
+        group=_WHAT,
+        absence="versions are deleted that were to be kept",
+    )
+    keep_last: int | None = option(
+        Count("versions"),
+        "keep the files of so many of the newest versions",
+        otherwise="the table's delta-maintenance.keepLast, else 1",
+        group=_WHAT,
+        absence="versions are deleted that were to be kept",
+    )
+
     def __post_init__(self) -> None:
         Options.__post_init__(self)
         if self.lite and self.inventory is not None:
             raise InvalidRequest(
                 "A lite vacuum takes no inventory: it finds its files in the log. Give one of the two."
             )
+
+    @property
+    def asked_versions(self) -> KeptVersions:
+        """The versions that the request keeps."""
+        return KeptVersions(frozenset(self.keep_versions or ()), self.keep_last or 1)
+
+    def kept_versions(self, properties: Mapping[str, str]) -> KeptVersions:
+        """Return the versions that the table and the request keep.
+
+        :raises InvalidProperty: a property of the table names no versions.
+        """
+        return KeptVersions.of(properties) | self.asked_versions
 
     @property
     def mode(self) -> str:

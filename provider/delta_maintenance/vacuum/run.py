@@ -13,7 +13,6 @@ from delta_log.table import Table
 from delta_log.table_config import features as table_features
 from delta_log.table_config.features import Operation
 from delta_log.transaction.conflict import RUN_TAG
-from delta_log.transaction.transaction import find_transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.engine.choice import EngineChoice
 from delta_maintenance.job_context import JobContext
@@ -45,7 +44,7 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
     table_features.require(snapshot.protocol, Operation.VACUUM)
     if not spec.dry_run:
         table.storage.require_writable()
-        done = _version_of_an_earlier_try(spec, snapshot, table)
+        done = context.version_of_an_earlier_try(spec, snapshot)
         if done is not None:
             return report("already_done", version=done)
     choice = _choose_engine(options, snapshot, context)
@@ -58,12 +57,6 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
         return report("planned", planned.plan.read_version, plan=plan, **engine)
     status, facts = _execute(spec, context, planned)
     return report(status, planned.plan.read_version, **facts, **engine)
-
-
-def _version_of_an_earlier_try(spec: JobSpec, snapshot: Snapshot, table: Table) -> int | None:
-    if spec.transaction is None:
-        return None
-    return find_transaction(snapshot, table.storage, spec.transaction.app_id, spec.transaction.version)
 
 
 def _choose_engine(options: VacuumOptions, snapshot: Snapshot, context: JobContext) -> EngineChoice:
@@ -113,13 +106,12 @@ def _execute(spec: JobSpec, context: JobContext, planned: PlannedVacuum) -> tupl
 
     :return: the status of the report, and further members of it.
     """
-    storage, progress, identity = context.table.storage, context.progress, spec.transaction
-    transaction = (identity.app_id, identity.version) if identity is not None else None
+    storage, progress = context.table.storage, context.progress
     tags = {**spec.tags, RUN_TAG: spec.run_id}
     if not planned.plan.is_empty:
         for line in vacuum_lines(planned.plan.to_dict()):
             progress.message(line)
-    outcome = execute_plan(storage, planned, progress, context.runtime, tags, transaction)
+    outcome = execute_plan(storage, planned, progress, context.runtime, tags, spec.piece_of_work)
     is_committed = outcome.version is not None
     if outcome.ended is not None:
         context.saw(outcome.ended.snapshot, outcome.ended.checkpointed)

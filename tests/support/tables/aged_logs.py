@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 from hypothesis import strategies as st
@@ -56,9 +58,11 @@ def readable_versions(storage: Storage) -> set[int]:
 
 
 @st.composite
-def aged_logs(draw: st.DrawFn, max_versions: int = 10) -> MemoryStorage:
+def aged_logs(
+    draw: st.DrawFn, max_versions: int = 10, properties: Mapping[str, str] = MappingProxyType({})
+) -> MemoryStorage:
     """A table whose newest commit is new, each earlier one half a day to a day older than the next."""
-    commits: list[list[dict[str, Any]]] = draw(logs(PROPERTIES, max_versions=max_versions))
+    commits: list[list[dict[str, Any]]] = draw(logs({**PROPERTIES, **properties}, max_versions=max_versions))
     storage = MemoryStorage()
     write_commits(storage, commits)
     latest = len(commits) - 1

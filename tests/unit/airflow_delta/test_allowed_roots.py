@@ -20,9 +20,13 @@ from airflow_delta.assets import maintenance_asset
 from airflow_delta.hooks import DeltaTableHook
 from airflow_delta.hooks.watched_store import watched_store
 from airflow_delta.operators import (
+    DeltaAnalyzeOperator,
     DeltaCheckpointOperator,
+    DeltaGenerateOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
+    DeltaRepairOperator,
+    DeltaRestoreOperator,
     DeltaVacuumOperator,
 )
 from airflow_delta.operators.base import DeltaJobOperator
@@ -41,7 +45,16 @@ MakeContext = Callable[..., dict[str, Any]]
 SETTING = "AIRFLOW__DELTA__ALLOWED_ROOTS"
 SECRET = "wJalrXUtnFEMI"
 WITH_SECRET = f"s3://AKIAKEY:{SECRET}@lake/t"
-OPERATORS = [DeltaOptimizeOperator, DeltaReorgPurgeOperator, DeltaVacuumOperator, DeltaCheckpointOperator]
+OPERATORS = [
+    DeltaOptimizeOperator,
+    DeltaReorgPurgeOperator,
+    DeltaVacuumOperator,
+    DeltaCheckpointOperator,
+    DeltaRestoreOperator,
+    DeltaGenerateOperator,
+    DeltaRepairOperator,
+    DeltaAnalyzeOperator,
+]
 SENSORS: list[Callable[..., Any]] = [
     DeltaTableVersionSensor,
     DeltaDeletionVectorRatioSensor,

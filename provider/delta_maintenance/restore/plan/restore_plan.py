@@ -26,19 +26,22 @@ from delta_log.errors import InvalidRequest, UnsupportedFeature
 from delta_log.log.action_columns import deletion_vector_ids
 from delta_log.log.actions import Add, DomainMetadata, Metadata, Protocol, Remove
 from delta_log.log.data_path import ExternalFile, address_of, is_external
-from delta_log.snapshot.file_actions import add_of, remove_of
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CLUSTERING_DOMAIN
 from delta_log.table_config.features import merged_protocol
+from delta_log.table_config.kept_versions import KEEP_LAST, KEEP_VERSIONS
 from delta_log.table_config.properties import flag
 from delta_log.table_config.schema import MODE
 from delta_log.transaction.conflict import IDENTITY_HIGH_WATER_MARK
+from delta_log.transaction.file_actions import add_of_row, remove_of_row
 
-#: Properties that say how the log itself goes on. They stay as they are now.
+#: Properties that say how the log itself goes on, and which versions VACUUM keeps. They stay as they are now.
 _KEPT_PROPERTIES = (
     "delta.enableInCommitTimestamps",
     "delta.inCommitTimestampEnablementVersion",
     "delta.inCommitTimestampEnablementTimestamp",
+    KEEP_VERSIONS,
+    KEEP_LAST,
 )
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _IDENTITY_STEP = "delta.identity.step"
@@ -101,8 +104,8 @@ def plan_restore(latest: Snapshot, target: Snapshot, now_ms: int) -> RestorePlan
     """
     _require_restorable(latest, target)
     now, then = latest.files(), target.files()
-    adds = tuple(add_of(row, changes_rows=True) for row in _difference(then, now).to_pylist())
-    removes = tuple(remove_of(row, now_ms, changes_rows=True) for row in _difference(now, then).to_pylist())
+    adds = tuple(add_of_row(row, data_change=True) for row in _difference(then, now).to_pylist())
+    removes = tuple(remove_of_row(row, now_ms) for row in _difference(now, then).to_pylist())
     if removes and flag(latest.properties, "delta.appendOnly"):
         raise InvalidRequest(
             f"RESTORE to version {target.version} would remove {len(removes)} files, and delta.appendOnly allows no commit to remove rows. "

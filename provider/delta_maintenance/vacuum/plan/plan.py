@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_log.table_config.kept_versions import KeptVersions
 from delta_maintenance.vacuum.plan.cutoff import Retention
 
 #: Why a file may be deleted, in the order of reports; :data:`delta_maintenance.text.plan.VACUUM_REASONS` has the words.
@@ -47,6 +48,7 @@ class VacuumPlan:
         ``None`` if there is no such version, or if this plan does not delete everything that was removed up to it.
     :param num_young: files that are not protected, but younger than the cutoff.
     :param is_unseen: the candidates come from the log, and whether they are there, and how old, is not known yet.
+    :param kept: versions that stay readable, and ``num_kept`` the number of files that nothing else protects.
     :param warnings: sentences for people.
     """
 
@@ -65,6 +67,8 @@ class VacuumPlan:
     digest: str
     is_unseen: bool = False
     num_young: int = 0
+    kept: KeptVersions = field(default_factory=KeptVersions)
+    num_kept: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -110,6 +114,9 @@ class VacuumPlan:
             "numListedFiles": self.num_files,
             "numProtectedFiles": self.num_protected,
             "numYoungFiles": self.num_young,
+            "keptVersions": sorted(self.kept.named),
+            "numKeptLastVersions": self.kept.num_last,
+            "numFilesOfKeptVersions": self.num_kept,
             "warnings": list(self.warnings),
             "files": list(rows_of(self.candidates.slice(0, _SHOWN_FILES))),
         }

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_log.snapshot.snapshot import Snapshot
+from delta_log.table_config.kept_versions import KEEP_VERSIONS, KeptVersions
 from delta_maintenance.errors import VacuumRefused
 from delta_maintenance.listing.hidden_names import CHANGE_DATA, HiddenNames
 from delta_maintenance.listing.key_columns import files_by_directory, is_within, key_bytes
@@ -121,6 +122,8 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
     _release_memory(candidates)
     _refuse_doubtful(basis, candidates)
     snapshot = basis.snapshot
+    kept = basis.options.kept_versions(snapshot.properties)
+    settled = _not_kept(basis.settled_version, kept.oldest(snapshot.version)) if is_settled else None
     plan = VacuumPlan(
         read_version=snapshot.version,
         table_id=snapshot.metadata.id,
@@ -132,14 +135,21 @@ def plan_vacuum(basis: VacuumBasis, found: pa.Table, *, is_unseen: bool = False)
         num_directories=basis.listing.num_directories,
         num_files=basis.listing.num_files,
         num_protected=basis.protected.num_keys,
-        settled_version=basis.settled_version if is_settled else None,
+        settled_version=settled,
         warnings=_warnings(basis),
         digest=_digest(candidates),
         is_unseen=is_unseen,
         num_young=len(young),
+        kept=kept,
+        num_kept=len(basis.protected.kept),
     )
     _refuse_growth(plan, basis.options)
     return plan
+
+
+def _not_kept(settled: int | None, oldest_kept: int) -> int | None:
+    """Where the next lite vacuum starts: what was removed after the oldest version to keep may still be there."""
+    return None if settled is None else min(settled, oldest_kept)
 
 
 def _release_memory(files: pa.Table) -> None:
@@ -272,6 +282,12 @@ def _warnings(basis: VacuumBasis) -> tuple[str, ...]:
         found.append(
             "the log does not reach back as far as this retention, and checkpoints keep removals only for "
             "delta.deletedFileRetentionDuration: files removed in between are not protected"
+        )
+    asked = basis.options.asked_versions
+    if not asked.named <= KeptVersions.of(basis.snapshot.properties).named:
+        found.append(
+            "the log of the versions that this run keeps stays only for delta.logRetentionDuration; name them in the table's property "
+            f"{KEEP_VERSIONS} to keep it as well"
         )
     if retention.retention_ms == 0:
         found.append("without retention, files of queries and transactions in flight are deleted too")

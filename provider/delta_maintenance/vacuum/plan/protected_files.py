@@ -3,7 +3,9 @@
 1. Every live file of the snapshot, and the file of its deletion vector.
 2. The file and the deletion vector of every tombstone that has not expired. A tombstone expires if both its timestamp and
    the time of its commit are before the cutoff. The timestamp is set before the commit, and may be missing.
-3. A live file is protected whatever was removed: the removal of (path, old vector) does not apply to (path, new vector).
+3. Every file and deletion vector of a version that the table or the request keeps
+   (:func:`delta_maintenance.vacuum.commit_reader.kept_files`).
+4. A live file is protected whatever was removed: the removal of (path, old vector) does not apply to (path, new vector).
 
 Keys are decoded and normalised paths, so that every spelling of a path gives the same key. VACUUM deletes nothing outside
 of the root. The addresses of files there are kept all the same, since one may be a second name of the root.
@@ -27,6 +29,7 @@ from delta_maintenance.listing.sorted_keys import KeyHashes
 
 #: A file that the log names, and the last time at which it was needed by the log.
 MENTION_SCHEMA = pa.schema([("key", pa.string()), ("time_ms", pa.int64())])
+NO_KEYS = pa.chunked_array([], pa.string())
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +40,8 @@ class ProtectedFiles:
     :param removed: keys of unexpired tombstones, and of their deletion vectors; some may be in ``live``, too.
     :param expired: files that were removed before the cutoff, below and outside of the root: :data:`MENTION_SCHEMA`, each
         key once.
-    :param external: addresses of live or unexpired files outside of the root.
+    :param external: addresses of live, unexpired or kept files outside of the root.
+    :param kept: keys that only a version to keep needs: they are neither in ``live`` nor in ``removed``.
     """
 
     live: pa.ChunkedArray
@@ -45,10 +49,11 @@ class ProtectedFiles:
     expired: pa.Table
     external: frozenset[str]
     num_external_live: int
+    kept: pa.ChunkedArray
 
     @property
     def keys(self) -> pa.ChunkedArray:
-        return pa.chunked_array([*self.live.chunks, *self.removed.chunks], pa.string())
+        return pa.chunked_array([*self.live.chunks, *self.removed.chunks, *self.kept.chunks], pa.string())
 
     @cached_property
     def key_hashes(self) -> KeyHashes:
@@ -57,17 +62,23 @@ class ProtectedFiles:
 
     @property
     def num_keys(self) -> int:
-        return len(self.live) + len(self.removed)
+        return len(self.live) + len(self.removed) + len(self.kept)
 
 
-def protected_files(snapshot: Snapshot, recent: pa.Table, cutoff_ms: int, table_uri: str) -> ProtectedFiles:
-    """Work out what a snapshot and the recent commits protect.
+def protected_files(
+    snapshot: Snapshot,
+    recent: pa.Table,
+    cutoff_ms: int,
+    table_uri: str,
+    of_kept_versions: pa.ChunkedArray = NO_KEYS,
+) -> ProtectedFiles:
+    """Work out what a snapshot, the recent commits and the versions to keep protect.
 
     :param recent: what the commits since the cutoff name, from :func:`mentions_of`.
+    :param of_kept_versions: files of the versions to keep, each key once.
     :raises CorruptLog: a path or a deletion vector in the log is invalid.
     """
-    files = snapshot.files(["key", "deletion_vector"])
-    live = _joined(files.column("key"), vector_keys(files.column("deletion_vector"), table_uri))
+    live = live_and_vector_keys(snapshot, table_uri)
     tombstones = snapshot.tombstones(["key", "deletion_timestamp", "deletion_vector"])
     removed = pa.concat_tables([_mentions(tombstones, table_uri), recent])
     vectors = tombstones.column("deletion_vector")
@@ -76,15 +87,23 @@ def protected_files(snapshot: Snapshot, recent: pa.Table, cutoff_ms: int, table_
     unexpired = pc.greater_equal(removed.column("time_ms"), cutoff_ms)
     live, live_elsewhere = _split(live)
     kept, kept_elsewhere = _split(_chunked(removed.filter(unexpired).column("key")))
+    of_kept_versions, versions_elsewhere = _split(of_kept_versions)
     external = set(live_elsewhere.to_pylist())
     # Expired files outside of the root need not be split off: they match no listed file.
     return ProtectedFiles(
         live,
         kept,
         removed.filter(pc.invert(unexpired)),
-        frozenset(external.union(kept_elsewhere.to_pylist())),
+        frozenset(external.union(kept_elsewhere.to_pylist(), versions_elsewhere.to_pylist())),
         len(external),
+        _without(of_kept_versions, _joined(live, kept)),
     )
+
+
+def live_and_vector_keys(snapshot: Snapshot, table_uri: str) -> pa.ChunkedArray:
+    """Collect the live files of a snapshot and their deletion vectors."""
+    files = snapshot.files(["key", "deletion_vector"])
+    return _joined(files.column("key"), vector_keys(files.column("deletion_vector"), table_uri))
 
 
 def keys_in_scope(snapshot: Snapshot, predicate: pc.Expression, table_uri: str) -> pa.ChunkedArray:
@@ -156,6 +175,10 @@ def _joined(keys: pa.ChunkedArray, more: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _chunked(keys: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     return keys if isinstance(keys, pa.ChunkedArray) else pa.chunked_array([keys], pa.string())
+
+
+def _without(keys: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.ChunkedArray:
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=others))) if len(keys) else keys
 
 
 def _split(keys: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:

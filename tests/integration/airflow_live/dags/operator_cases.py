@@ -8,12 +8,16 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_delta.operators import (
+    DeltaAnalyzeOperator,
     DeltaCheckpointOperator,
     DeltaDoctorOperator,
     DeltaDropFeatureOperator,
     DeltaExpireOperator,
+    DeltaGenerateOperator,
     DeltaOptimizeOperator,
     DeltaReorgPurgeOperator,
+    DeltaRepairOperator,
+    DeltaRestoreOperator,
     DeltaTableHealthOperator,
     DeltaVacuumOperator,
 )
@@ -46,4 +50,10 @@ with DAG(
         >> DeltaVacuumOperator(task_id="vacuum", retain_hours=0, retention_check=False, **local)
         >> DeltaDropFeatureOperator(task_id="drop_feature", feature="deletionVectors", **local)
         >> DeltaExpireOperator(task_id="expire", column="day", before="2024-01-01T00:00:00Z", **lake)
+        >> DeltaAnalyzeOperator(task_id="analyze", every_file=True, **lake)
+        >> DeltaRepairOperator(task_id="repair", **lake)
+        >> DeltaGenerateOperator(task_id="generate", **lake)
+        >> DeltaRestoreOperator(
+            task_id="restore", to_version="{{ ti.xcom_pull(task_ids='optimize')['version'] }}", **lake
+        )
     )

@@ -19,8 +19,7 @@ from airflow_delta.fleet import DeltaMaintenanceOperator
 from airflow_delta.fleet.arguments import PolicySource
 from airflow_delta.operators import DeltaCheckpointOperator, DeltaOptimizeOperator
 from airflow_delta.operators.arguments import CheckedArguments, Members
-from delta_maintenance.optimize.options import PlanDigest
-from delta_maintenance.options import Option, Predicate, Queries
+from delta_maintenance.options import Option, PlanDigest, Predicate, Queries
 from delta_maintenance.vacuum.options import PrintedPlan
 
 WHERE = "day = '{{ params.day }}'"

@@ -1,4 +1,4 @@
-"""Rows of ``Snapshot.files`` as the actions that add or remove these files once more."""
+"""The ``add`` and ``remove`` actions of files that a snapshot knows, for commits that add or remove them again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,33 @@ from typing import Any
 
 from delta_log.log.actions import Add, DeletionVector, Remove
 
+#: Columns of a snapshot's files that the actions need.
+ROW_COLUMNS = (
+    "path",
+    "partition_values",
+    "size",
+    "modification_time",
+    "stats",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
+)
 
-def add_of(row: Mapping[str, Any], *, changes_rows: bool) -> Add:
-    """Return the action that adds a file as it is, with its row ids.
 
-    :param row: a row with all columns of ``Snapshot.files``.
+def add_of_row(row: Mapping[str, Any], *, data_change: bool) -> Add:
+    """Make the ``add`` of a file, with its row ids.
+
+    :param row: row of a snapshot's files with :data:`ROW_COLUMNS`.
+    :param data_change: whether the commit changes rows.
     """
     return Add(
         path=row["path"],
         partitionValues=dict(row["partition_values"] or ()),
         size=row["size"],
         modificationTime=row["modification_time"],
-        dataChange=changes_rows,
+        dataChange=data_change,
         stats=row["stats"],
         tags=dict(row["tags"]) if row["tags"] else None,
         deletionVector=_vector(row),
@@ -28,15 +43,15 @@ def add_of(row: Mapping[str, Any], *, changes_rows: bool) -> Add:
     )
 
 
-def remove_of(row: Mapping[str, Any], now_ms: int, *, changes_rows: bool) -> Remove:
-    """Return the action that removes a file.
+def remove_of_row(row: Mapping[str, Any], now_ms: int) -> Remove:
+    """Make the ``remove`` of a file whose rows leave the table.
 
-    :param row: a row with all columns of ``Snapshot.files``.
+    :param row: row of a snapshot's files with :data:`ROW_COLUMNS`.
     """
     return Remove(
         path=row["path"],
         deletionTimestamp=now_ms,
-        dataChange=changes_rows,
+        dataChange=True,
         extendedFileMetadata=True,
         partitionValues=dict(row["partition_values"] or ()),
         size=row["size"],

@@ -1,0 +1,1 @@
+"""ANALYZE: computes the statistics of files anew where the log lacks them, without touching the files."""
