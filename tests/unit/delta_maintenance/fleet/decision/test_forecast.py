@@ -24,7 +24,8 @@ def test_runs_with_forecasts_near_zero_are_not_learned_from() -> None:
     assert isinstance(table, SurveyedTable)
     runs = (past_run(1, 3), past_run(5e-324, 1), past_run(5e-324, 2))
     costs = [
-        forecast_cost(Advice("checkpoint", {}, (), "", {}), table.facts, earlier) for earlier in (runs[:1], runs)
+        forecast_cost(Advice("checkpoint", {}, (), "", {}), table.facts, earlier)
+        for earlier in (runs[:1], runs)
     ]
     assert costs[0] == costs[1]
     assert costs[0].requests > 0
