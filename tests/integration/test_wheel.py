@@ -154,8 +154,10 @@ def test_pip_installs_the_wheel(wheel: Path, tmp_path: Path, python_version: str
     with tempfile.TemporaryDirectory(prefix="wheel-") as directory:
         python = pip_environment(Path(directory), python_version, wheel, extras)
         assert python_program(python, "-m", "pip", "check") == "No broken requirements found.\n"
+        write_days(tmp_path / "doctor")
+        python_program(python.with_name("delta-maintenance"), "doctor", "--table", tmp_path / "doctor")
         for engine in ("local", "spark") if extras in _OF_SPARK else ("local",):
-            maintain(python, tmp_path / engine, engine)
+            optimize(python, tmp_path / engine, engine)
         if extras in _OF_SPARK:
             check_the_pair_of_pyspark(python, wheel)
 
@@ -174,11 +176,10 @@ def pip_environment(directory: Path, python_version: str, wheel: Path, extras: s
     return python
 
 
-def maintain(python: Path, table: Path, engine: str) -> None:
+def optimize(python: Path, table: Path, engine: str) -> None:
     write_days(table)
-    program = python.with_name("delta-maintenance")
-    python_program(program, "doctor", "--table", table, *(["--spark"] if engine == "spark" else []))
-    report = json.loads(python_program(program, "optimize", table, "--engine", engine, "--json"))
+    command = (python.with_name("delta-maintenance"), "optimize", table, "--engine", engine, "--json")
+    report = json.loads(python_program(*command))
     metrics = report["metrics"]
     assert (report["status"], metrics["numRemovedFiles"], metrics["numAddedFiles"]) == ("committed", 6, 2)
 
