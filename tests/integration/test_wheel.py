@@ -1,6 +1,6 @@
 """The wheel: without extras it serves where neither Airflow nor PySpark is installed, and pip can install it with each of them.
 
-`./dev test-versions wheel` runs each choice of extras on each Python, other runs all extras on the oldest Python alone.
+`./dev test-versions wheel` runs each choice of extras on each Python, other runs of the slow tier all extras on the oldest Python alone.
 """
 
 from __future__ import annotations
@@ -146,11 +146,12 @@ def cells_of_run() -> tuple[tuple[str, str], ...]:
     return WHEEL_CELLS if os.environ.get("MATRIX") == "whole" else (("3.11", "all"),)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("python_version", "extras"), cells_of_run())
 def test_pip_installs_the_wheel(wheel: Path, tmp_path: Path, python_version: str, extras: str) -> None:
     if extras in _OF_SPARK and "JAVA_HOME" not in os.environ:
         require("java", "to run Spark")
-    # An environment of up to 1.3 GB, which pytest would keep for three runs.
+    # An environment of up to 1.2 GB, which pytest would keep for three runs.
     with tempfile.TemporaryDirectory(prefix="wheel-") as directory:
         python = pip_environment(Path(directory), python_version, wheel, extras)
         assert python_program(python, "-m", "pip", "check") == "No broken requirements found.\n"
@@ -170,7 +171,7 @@ def pip_environment(directory: Path, python_version: str, wheel: Path, extras: s
     python_program(base, "-m", "venv", directory / "venv")
     python = directory / "venv" / "bin" / "python"
     chosen = {"none": "", "all": f"[{','.join(USER_EXTRAS)}]"}.get(extras, f"[{extras}]")
-    # Of the modules few are loaded, so that compiling them all would cost half a minute for nothing.
+    # Python compiles the few modules that are loaded.
     install = ("-m", "pip", "install", "--quiet", "--no-compile")
     installed(python, *install, f"airflow-provider-delta{chosen} @ {wheel.as_uri()}")
     return python
