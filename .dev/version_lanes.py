@@ -9,12 +9,14 @@ lane                    Python  libraries
 ``lowest``              3.11    the lowest that ``dependencies`` and the extras allow
 ``newest``              3.14    the newest releases
 ``airflow-prerelease``  3.14    the newest releases, and the newest pre-release of Airflow; may fail
+``wheel``               both    the wheel without extras, with each extra and with all, by pip, on 3.11 and on 3.14
 ======================  ======  ==========================================================================================
 
-Versions are read from ``pyproject.toml``, none is named here. A lane whose Python cannot be had (``pythons.py``) is shown as skipped. The
-exit code is 1 if a step of a lane failed that may not.
+Versions are read from ``pyproject.toml``, none is named here. A lane whose Python cannot be had (``pythons.py``) is shown as skipped; of
+the lane ``wheel`` it is a failure. The exit code is 1 if a step of a lane failed that may not.
 
-``--quick`` leaves out tests of random input and the live Airflow.
+``--quick`` runs the unit tests of the folders whose code calls the libraries most, without random input, and leaves out the live Airflow.
+`.ci/run` runs the lane ``lowest`` so.
 """
 
 from __future__ import annotations
@@ -29,9 +31,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import tomllib
@@ -44,6 +47,20 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOWER_PACKAGES = ("parquet_parts", "delta_log", "delta_maintenance")
 #: Extras that do not belong to what users install.
 _OWN_EXTRAS = {"dev", "docs"}
+#: Folders of unit tests whose code calls Arrow, NumPy, Roaring bitmaps, sqlglot, the clients of stores or Airflow.
+_QUICK_TESTS = (
+    "parquet_parts",
+    *(
+        f"delta_log/{name}"
+        for name in ("arrow", "checkpoint", "data", "snapshot", "stats", "storage/objects")
+    ),
+    *(f"delta_maintenance/{name}" for name in ("partitions", "rewrite")),
+    *(f"airflow_delta/{name}" for name in ("hooks", "operators")),
+)
+USER_EXTRAS = tuple(sorted(set(PROJECT["project"]["optional-dependencies"]) - _OWN_EXTRAS))
+WHEEL = "wheel"
+#: The Python and the extras of each installation of the wheel.
+WHEEL_CELLS = tuple(product(("3.11", "3.14"), ("none", *USER_EXTRAS, "all")))
 _EXTRAS_OF_AIRFLOW = {"airflow", "kubernetes"}
 #: Extras that need a later Python than the oldest of executors, by what obstore's releases ask for.
 _EXTRAS_OF_LATER_PYTHON = {"azure"}
@@ -111,11 +128,16 @@ class Lane:
         return _TOOLS + _TOOLS_OF_AIRFLOW if self.has_airflow else _TOOLS
 
     def unit_tests(self, quick: bool) -> list[str]:
-        chosen = ["-m", "not hypothesis and not random_tables"] if quick else []
-        if self.has_airflow:
-            return [*chosen, "tests/unit"]
-        left_out = [f"--ignore-glob=*_{extra}*.py" for extra in sorted(_EXTRAS_OF_LATER_PYTHON)]
-        return [*chosen, *left_out, *(f"tests/unit/{name}" for name in LOWER_PACKAGES)]
+        """Return the arguments of pytest; a pre-release of Airflow concerns one package alone."""
+        packages: tuple[str, ...] = () if self.prerelease else LOWER_PACKAGES
+        packages += ("airflow_delta",) if self.has_airflow else ()
+        folders = [name for name in (_QUICK_TESTS if quick else packages) if name.startswith(packages)]
+        left_out = [] if self.has_airflow else [f"*_{extra}*.py" for extra in sorted(_EXTRAS_OF_LATER_PYTHON)]
+        return [
+            *(["-m", "not hypothesis and not random_tables"] if quick else []),
+            *(f"--ignore-glob={pattern}" for pattern in left_out),
+            *(f"tests/unit/{name}" for name in folders),
+        ]
 
 
 LANES = (
@@ -145,20 +167,24 @@ class Row:
     step: str
     result: str
     seconds: float
-    versions: Mapping[str, str]
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="./dev test-versions")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("lanes", nargs="*", metavar="LANE", help=", ".join(lane.name for lane in LANES))
+    names = [*(lane.name for lane in LANES), WHEEL]
+    parser.add_argument("lanes", nargs="*", metavar="LANE", help=", ".join(names))
     given = parser.parse_args(arguments)
-    if unknown := set(given.lanes) - {lane.name for lane in LANES}:
+    if unknown := set(given.lanes) - set(names):
         parser.error(f"there is no lane {', '.join(sorted(unknown))}")
+    chosen = given.lanes or names
     rows: list[Row] = []
     for lane in LANES:
-        if not given.lanes or lane.name in given.lanes:
+        if lane.name in chosen:
             rows += _run(lane, given.quick)
+    if WHEEL in chosen:
+        rows += map(_run_wheel, WHEEL_CELLS)
     if installed := [row for row in rows if row.versions]:
         _print_versions(installed)
     _print_steps(rows)
@@ -170,42 +196,59 @@ def main(arguments: Sequence[str]) -> int:
 def _run(lane: Lane, quick: bool) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix=f"lane-{lane.name}-") as directory:
         here = Path(directory)
-        steps: dict[str, Callable[[], str]] = {
-            "install": lambda: _install(lane, here),
-            "unit tests": lambda: _pytest(here, "-n", "2", "-q", *lane.unit_tests(quick)),
-            "OPTIMIZE, local": lambda: _optimize(here, "local"),
-            "OPTIMIZE, Spark local[*]": lambda: _optimize(here, "spark"),
-        }
-        if lane.has_airflow and not quick:
-            live = "tests/integration/airflow_live/test_airflow_operators.py"
-            steps["Airflow, every operator"] = lambda: _pytest(here, "-q", live)
-        if lane.prerelease:
-            watchers = "tests/integration/airflow_live/test_airflow_tail.py"
-            steps["Airflow, watchers and sensors"] = lambda: _pytest(here, "-q", watchers)
-            page = "tests/integration/tables_page"
-            steps["Airflow, the page"] = lambda: _pytest(here, "-q", page)
-        for step, action in steps.items():
-            started = time.monotonic()
-            print(f"\n==> {lane.name}: {step}", flush=True)
-            try:
-                detail, result = action(), "passed"
-            except Skipped as skipped:
-                detail, result = str(skipped), f"skipped: {skipped}"
-            except Failed as failed:
-                detail, result = str(failed), "failed (allowed)" if lane.prerelease else "failed"
-            print("\n".join(detail.strip().splitlines()[-_SHOWN_LINES:]), flush=True)
-            is_installed = step == "install" and result == "passed"
-            versions = _versions(lane, here) if is_installed else {}
-            yield Row(lane.name, step, result, time.monotonic() - started, versions)
-            if step == "install" and not is_installed:
-                return
+        installation = _row(lane.name, "install", lambda: _install(lane, here), lane.prerelease)
+        if installation.result != "passed":
+            yield installation
+            return
+        yield replace(installation, versions=_versions(lane, here))
+        for step, action in _steps(lane, here, quick).items():
+            yield _row(lane.name, step, action, lane.prerelease)
+
+
+def _steps(lane: Lane, here: Path, quick: bool) -> dict[str, Callable[[], str]]:
+    """Return what is run in a lane's environment."""
+    steps = {
+        "unit tests": lambda: _pytest(here, "-n", "2", "-q", *lane.unit_tests(quick)),
+        "OPTIMIZE, local": lambda: _optimize(here, "local"),
+        "OPTIMIZE, Spark local[*]": lambda: _optimize(here, "spark"),
+    }
+    live = "tests/integration/airflow_live"
+    if lane.prerelease and not quick:
+        steps["Airflow, all live tests"] = lambda: _pytest(here, "-q", live)
+        steps["Airflow, the page"] = lambda: _pytest(here, "-q", "tests/integration/tables_page")
+    elif lane.has_airflow and not quick:
+        steps["Airflow, every operator"] = lambda: _pytest(here, "-q", f"{live}/test_airflow_operators.py")
+    return steps
+
+
+def _run_wheel(cell: tuple[str, str]) -> Row:
+    test = f"tests/integration/test_wheel.py::test_pip_installs_the_wheel[{'-'.join(cell)}]"
+    # CI: what is missing on this machine is a failure.
+    environment = os.environ | {"MATRIX": "whole", "CI": "true"}
+    pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test)
+    return _row(WHEEL, ", ".join(cell), lambda: _call(*pytest, env=environment))
+
+
+def _row(lane: str, step: str, action: Callable[[], str], may_fail: bool = False) -> Row:
+    """Run a step and print the end of what it printed."""
+    started = time.monotonic()
+    print(f"\n==> {lane}: {step}", flush=True)
+    try:
+        detail, result = action(), "passed"
+    except Skipped as skipped:
+        detail, result = str(skipped), f"skipped: {skipped}"
+    except Failed as failed:
+        detail, result = str(failed), "failed (allowed)" if may_fail else "failed"
+    print("\n".join(detail.strip().splitlines()[-_SHOWN_LINES:]), flush=True)
+    return Row(lane, step, result, time.monotonic() - started)
 
 
 def _install(lane: Lane, here: Path) -> str:
     """Make the environment of a lane."""
     base = find_python(lane.python, here)
     if base is None:
-        raise Skipped(f"no Python {lane.python} on PATH, from pyenv, by uv or from Maven")
+        missing = f"no Python {lane.python} on PATH, from pyenv, by uv or from Maven"
+        raise Failed(missing) if os.environ.get("CI") else Skipped(missing)
     # The directory is not that of the project, whose constraints are those of the lock.
     uv = partial(_call, "uv", cwd=here, env=os.environ | uv_index(), only_output=True)
     uv("venv", "--quiet", "--python", base, here / "venv")

@@ -1,4 +1,7 @@
-"""The wheel without extras: it serves where neither Airflow nor PySpark is installed."""
+"""The wheel: without extras it serves where neither Airflow nor PySpark is installed, and pip can install it with each of them.
+
+`./dev test-versions wheel` runs each choice of extras on each Python, other runs of the slow tier all extras on the oldest Python alone.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,47 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import ROOT
-from tests.support.environment.prerequisites import absent
+from tests.support.environment.prerequisites import absent, require
+from tests.support.tables.small_tables import write_days
+
+if str(ROOT / ".dev") not in sys.path:
+    sys.path.insert(0, str(ROOT / ".dev"))
+
+from pythons import find_python
+from version_lanes import USER_EXTRAS, WHEEL_CELLS
+
+#: The extras that bring PySpark's driver, and with it the embedded Spark.
+_OF_SPARK = {"spark", "all"}
+#: What a caller's environment would bring back that the new one must do without, and the Python that its Spark's workers would have.
+_OF_CALLER = ("PYTHONPATH", "VIRTUAL_ENV", "PYSPARK_PYTHON", "SPARK_CONF_DIR")
+#: What uv and pip say where they reach no package index.
+_WITHOUT_AN_INDEX = ("error sending request", "Failed to fetch", "(from versions: none)")
 
 
 def run(*command: str | Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    # A caller's PYTHONPATH would bring back what the new environment must do without.
-    environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")
-    }
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_CALLER}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, **more)
 
 
 def uv(*arguments: str | Path) -> None:
-    done = run(sys.executable, "-m", "uv", *arguments)
-    if done.returncode and any(sign in done.stderr for sign in ("error sending request", "Failed to fetch")):
+    installed(sys.executable, "-m", "uv", *arguments)
+
+
+def installed(*command: str | Path) -> None:
+    """Run an installer, which may find no package index."""
+    done = run(*command, cwd="/")
+    if done.returncode and any(sign in done.stderr for sign in _WITHOUT_AN_INDEX):
         absent(
             "a package index", f"to install the wheel's dependencies: {done.stderr.strip().splitlines()[-1]}"
         )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +139,68 @@ def test_the_command_line_inspects_a_table(python: Path, table: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["version"], found["numFiles"], found["sizeInBytes"]) == (0, 1, 7)
+
+
+def cells_of_run() -> tuple[tuple[str, str], ...]:
+    """Return the Python and the extras of each installation by pip in this run."""
+    return WHEEL_CELLS if os.environ.get("MATRIX") == "whole" else (("3.11", "all"),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("python_version", "extras"), cells_of_run())
+def test_pip_installs_the_wheel(wheel: Path, tmp_path: Path, python_version: str, extras: str) -> None:
+    if extras in _OF_SPARK and "JAVA_HOME" not in os.environ:
+        require("java", "to run Spark")
+    # An environment of up to 1.2 GB, which pytest would keep for three runs.
+    with tempfile.TemporaryDirectory(prefix="wheel-") as directory:
+        python = pip_environment(Path(directory), python_version, wheel, extras)
+        assert python_program(python, "-m", "pip", "check") == "No broken requirements found.\n"
+        write_days(tmp_path / "doctor")
+        python_program(python.with_name("delta-maintenance"), "doctor", "--table", tmp_path / "doctor")
+        for engine in ("local", "spark") if extras in _OF_SPARK else ("local",):
+            optimize(python, tmp_path / engine, engine)
+        if extras in _OF_SPARK:
+            check_the_pair_of_pyspark(python, wheel)
+
+
+def pip_environment(directory: Path, python_version: str, wheel: Path, extras: str) -> Path:
+    """Return the interpreter of a new environment in which pip has resolved and installed the wheel with its extras."""
+    base = find_python(python_version, directory) or absent(
+        f"Python {python_version}", "to install the wheel there; neither pyenv nor uv nor Maven has it"
+    )
+    python_program(base, "-m", "venv", directory / "venv")
+    python = directory / "venv" / "bin" / "python"
+    chosen = {"none": "", "all": f"[{','.join(USER_EXTRAS)}]"}.get(extras, f"[{extras}]")
+    # Python compiles the few modules that are loaded.
+    install = ("-m", "pip", "install", "--quiet", "--no-compile")
+    installed(python, *install, f"airflow-provider-delta{chosen} @ {wheel.as_uri()}")
+    return python
+
+
+def optimize(python: Path, table: Path, engine: str) -> None:
+    write_days(table)
+    command = (python.with_name("delta-maintenance"), "optimize", table, "--engine", engine, "--json")
+    report = json.loads(python_program(*command))
+    metrics = report["metrics"]
+    assert (report["status"], metrics["numRemovedFiles"], metrics["numAddedFiles"]) == ("committed", 6, 2)
+
+
+def check_the_pair_of_pyspark(python: Path, wheel: Path) -> None:
+    """Check that pip has installed PySpark and its client, which own the same files, at one version, and refuses another client."""
+    versions = "from importlib.metadata import version; print(version('pyspark'), version('pyspark-client'))"
+    pyspark, client = python_program(python, "-c", versions).split()
+    assert pyspark == client
+    other = ("-m", "pip", "install", "--dry-run", f"airflow-provider-delta[spark] @ {wheel.as_uri()}")
+    done = run(python, *other, "pyspark-client!=" + client, cwd="/")
+    assert done.returncode == 1
+    assert "ResolutionImpossible" in done.stderr
+
+
+def python_program(*command: str | Path) -> str:
+    """Return the standard output of a program that must succeed."""
+    done = run(*command, cwd="/")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ Both are estimates from the log alone. The cost of an operation is corrected by 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from delta_maintenance.fleet.history import Cost, PastRun
@@ -74,8 +75,9 @@ def learned_cost(cost: Cost, runs: tuple[PastRun, ...]) -> Cost:
 def _factor(pairs: list[tuple[float, float]]) -> float:
     factor = 1.0
     for expected, measured in pairs:
-        if expected > 0 and measured > 0:
-            factor += _NEWEST * (measured / expected - factor)
+        # A forecast near 0 leads to an infinite ratio, and two of these to no number.
+        if expected > 0 and measured > 0 and isfinite(ratio := measured / expected):
+            factor += _NEWEST * (ratio - factor)
     return min(max(factor, _LEAST_FACTOR), _GREATEST_FACTOR)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import date, datetime, timezone
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from typing import Any
 
 import pyarrow as pa
@@ -81,7 +81,7 @@ MOMENT = datetime(2024, 5, 6, 7, 8, 9, 123456)
 )
 def test_each_type_is_the_type_of_the_encoding(value: Any, kind: pa.DataType, expected: Any) -> None:
     column, values = typed(value, kind)
-    with localcontext(prec=38):  # of the decoder
+    with localcontext(Context(prec=38)):  # of the decoder
         assert decoded(column, values) == [(expected,)]
 
 
