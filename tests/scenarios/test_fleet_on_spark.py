@@ -182,3 +182,14 @@ def test_one_table_runs_on_spark_in_its_slot(fleet: Fleet) -> None:
     report = DeltaMaintenanceOperator.execute.__wrapped__(task, fleet.context())  # type: ignore[attr-defined]
     assert [one["run"]["status"] for one in report["done"]] == ["committed"]
     assert (len(runner.submissions), fleet.num_files()) == (1, 2)
+
+
+def test_properties_of_a_spark_that_nobody_names_are_refused() -> None:
+    with pytest.raises(ValueError, match="Name a connection, or leave spark_conf out"):
+        DeltaFleetMaintainOperator(
+            task_id="maintain",
+            night="n",
+            units=[0],
+            state="/state",
+            spark_conf={"spark.executor.memory": "4g"},
+        )

@@ -106,6 +106,10 @@ class FleetWorkOperator(FleetTask, JobTask):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if spark_conf and spark_conn_id is None:
+            raise ValueError(
+                "spark_conf is for the Spark that spark_conn_id names, and none is named. Name a connection, or leave spark_conf out."
+            )
         self.state = state
         self.delta_conn_id = delta_conn_id
         self.memory_limit = memory_limit
