@@ -75,7 +75,7 @@ def test_a_fleet_is_shown_with_its_figures_budget_and_tables(api: ApiServer) -> 
     keep(OfTask(ASSET), night(failing=["s3://lake/gold/table_0003"]))
     (line,) = api.get(FLEETS).json()["fleets"]
     assert (line["asset"], line["dag_id"], line["figures"]["num_tables"]) == (ASSET, "nightly", 60)
-    assert [one["kind"] for one in line["alerts"]] == ["failed"]
+    assert [one["kind"] for one in line["alerts"]] == ["failed", "late"]
     fleet = api.get(path(), limit=2, state="failed").json()
     assert fleet["counts"]["failed"] == fleet["total"] == 1
     (row,) = fleet["tables"]

@@ -61,6 +61,10 @@ class JobTask(CheckedArguments, BaseOperator):
     _runner: JobRunner | None = None
     _cancel: Callable[[], None] | None = None
 
+    # Without an initializer of its own, Airflow takes the defaults of BaseOperator's for this class's, and inlets of a mapped task are None.
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+
     def spark_runner(self, storage_options: Mapping[str, Any]) -> JobRunner | DetachedRunner:
         """The Spark of this task.
 

@@ -3,7 +3,7 @@
 1. Each table is looked at by itself: what is due (:mod:`~delta_maintenance.fleet.decision.due`), and what speaks against doing it now
    (:mod:`~delta_maintenance.fleet.decision.caution`). So a change of one table does not change what another one gets, but for the budget.
 2. Work is ordered by its value for the money: what it saves, and that one more table is healthy. The priority of the table is a factor.
-   So is waiting: it doubles the value with every seven windows in which the work found no room, or with every seven periods of ``within``
+   So is waiting: it doubles the value with every 14 windows in which the work found no room, or with every 14 periods of ``within``
    if those are more. So no work that fits a window waits for ever.
 3. The budget is filled in this order (:mod:`~delta_maintenance.fleet.decision.budget`).
 """
@@ -40,7 +40,7 @@ from delta_maintenance.fleet.policy.settings import DEFAULT_JITTER, settings_of
 #: What value for the money counts at least and at most.
 _LEAST_RATIO, _GREATEST_RATIO = 1e-3, 1e6
 #: Windows, or periods of ``within``, with which waiting doubles the value of work.
-_WINDOWS_OF_A_DOUBLING = 7
+_WINDOWS_OF_A_DOUBLING = 14
 #: Delays end within the first of so many parts of a window.
 _WINDOW_PARTS = 4
 
