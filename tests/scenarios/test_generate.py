@@ -107,6 +107,15 @@ def test_odd_partition_values_are_spelled_as_directories_spell_them(tmp_path: Pa
     ]
 
 
+def test_null_an_empty_text_and_an_absent_value_are_one_partition_of_hive(tmp_path: Path) -> None:
+    partitions: list[dict[str, Any]] = [{"p": None}, {"p": ""}, {"p": "__HIVE_DEFAULT_PARTITION__"}, {}]
+    adds = [{"path": f"f{n}.parquet", "size": 1, "partitionValues": one} for n, one in enumerate(partitions)]
+    write_log(tmp_path / "t", [column("p", "string"), column("id", "long")], adds, partitionColumns=["p"])
+    done(generate(tmp_path / "t"))
+    (addresses,) = manifests(tmp_path / "t").values()
+    assert len(addresses) == 4
+
+
 def test_an_empty_table_without_partitions_has_an_empty_manifest(tmp_path: Path) -> None:
     write_log(tmp_path / "t", [column("id", "long")], [])
     done(generate(tmp_path / "t"))

@@ -261,6 +261,64 @@ def test_identity_columns_never_give_a_value_twice(
     assert Table(str(table)).snapshot().metadata.description is None
 
 
+def _second_commit(table: Path, *actions: dict[str, Any]) -> None:
+    text = "".join(json.dumps(action) + "\n" for action in actions)
+    (table / "_delta_log" / f"{1:020}.json").write_text(text)
+
+
+def test_identity_columns_are_the_same_under_another_name(tmp_path: Path) -> None:
+    facts = {"delta.identity.step": 1, "delta.columnMapping.physicalName": "p", "delta.columnMapping.id": 1}
+    then, now = (
+        {**column(name, "long"), "metadata": {**facts, "delta.identity.highWaterMark": mark}}
+        for name, mark in (("old", 100), ("new", 500))
+    )
+    mapped = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
+    table = write_log(tmp_path / "t", [then], [], configuration=mapped)
+    commit = table / "_delta_log" / f"{0:020}.json"
+    commit.write_text(
+        commit.read_text().replace(
+            '"minReaderVersion": 1, "minWriterVersion": 2', '"minReaderVersion": 2, "minWriterVersion": 6'
+        )
+    )
+    metadata = json.loads(commit.read_text().splitlines()[1])
+    metadata["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": [now]})
+    _second_commit(table, metadata)
+    done(restore(table, to_version=0))
+    (field,) = json.loads(Table(str(table)).snapshot().metadata.schemaString)["fields"]
+    assert (field["name"], field["metadata"]["delta.identity.highWaterMark"]) == ("old", 500)
+
+
+@pytest.mark.parametrize("ids_now", [None, 0], ids=["ids are gone", "the mark is gone"])
+def test_row_ids_that_the_table_has_dropped_do_not_come_back(tmp_path: Path, ids_now: int | None) -> None:
+    tracked = {"delta.enableRowTracking": "true"}
+    file = {"path": "f.parquet", "size": 1, "stats": '{"numRecords":2}', "defaultRowCommitVersion": 0}
+    table = write_log(
+        tmp_path / "t", [column("id", "long")], [{**file, "baseRowId": 0}], configuration=tracked
+    )
+    (table / "f.parquet").write_bytes(b"1")
+    commit = table / "_delta_log" / f"{0:020}.json"
+    lines = [json.loads(line) for line in commit.read_text().splitlines()]
+    domain = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":1}', "removed": False}
+    features = {"writerFeatures": ["rowTracking", "domainMetadata"]}
+    lines[0] = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, **features}}
+    commit.write_text("".join(json.dumps(one) + "\n" for one in [*lines, {"domainMetadata": domain}]))
+    again = {**file, "baseRowId": ids_now, "partitionValues": {}, "modificationTime": 1, "dataChange": False}
+    dropped = {"metaData": {**lines[1]["metaData"], "configuration": {}}}
+    _second_commit(table, dropped, {"add": again}, {"domainMetadata": {**domain, "removed": True}})
+    told = refusal(restore(table, to_version=0))
+    assert "dropped row ids" in told
+    assert Table(str(table)).snapshot().version == 1
+
+
+def test_the_log_that_a_dropped_feature_needs_stays_protected(tmp_path: Path) -> None:
+    table = write_log(tmp_path / "t", [column("id", "long")], [])
+    metadata = json.loads((table / "_delta_log" / f"{0:020}.json").read_text().splitlines()[1])
+    boundary = {"delta.requireCheckpointProtectionBeforeVersion": "10"}
+    _second_commit(table, {"metaData": {**metadata["metaData"], "configuration": {**boundary, "more": "x"}}})
+    done(restore(table, to_version=0))
+    assert Table(str(table)).snapshot().properties == boundary
+
+
 def test_features_of_the_protocol_stay(tmp_path: Path) -> None:
     write_days(tmp_path / "t", files=2)
     maintenance_runs.enable_deletion_vectors(tmp_path / "t")

@@ -92,9 +92,17 @@ class DeltaFleetMaintainOperator(FleetWorkOperator):
                 f"The night {night.run_id} is accounted for already, so nothing of it is done any more. Run the DAG again."
             )
         site = self.site(night.decision.units[number].table for number in numbers)
-        runner = FleetRunner(night, store, self.fleet_job(), site, self.progress(), self.job_runner(context))
         # A job that an earlier process of this task has submitted is gone on with, also where the window has closed since.
         job = submitted_job(context)
+        runner = FleetRunner(
+            night,
+            store,
+            self.fleet_job(),
+            site,
+            self.progress(),
+            self.job_runner(context),
+            goes_on=None if job is None else job.run_id,
+        )
         begun = [n for n in numbers if job is not None and job.run_id.startswith(unit_run(night, n))]
         others = [number for number in numbers if number not in begun]
         return [*runner.run(None, begun), *runner.run(last_moment(night.decision, None), others)]

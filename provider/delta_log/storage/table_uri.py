@@ -93,8 +93,8 @@ def one_spelling(address: str) -> str:
     """
     bare = address.rstrip("/") or "/"
     if is_name(address):
-        scheme, separator, name = bare.partition("://")
-        scheme = scheme.lower()
+        scheme, separator, name = address.partition("://")
+        scheme, name = scheme.lower(), name.rstrip("/")
         return f"{scheme}{separator}{name if CATALOGS[scheme].keeps_case else name.lower()}"
     try:
         path = local_path(address)

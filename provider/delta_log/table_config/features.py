@@ -164,6 +164,10 @@ def writer_features(protocol: Protocol) -> tuple[str, ...]:
     )
 
 
+#: Property with which ``checkpointProtection`` says before which version the log has to stay whole.
+PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
+
+
 def supports(protocol: Protocol, feature: str) -> bool:
     """Whether the table's protocol lists the feature, or implies it by a legacy version."""
     return feature in reader_features(protocol) or feature in writer_features(protocol)

@@ -56,6 +56,7 @@ class Change(Struct, frozen=True):
     :param transaction: application id and version of this piece of work, which is done at most once.
     :param whole_table: the change rests on all rows of the table, so no concurrent commit may change any.
     :param rests_on_domains: metadata domains that must stay as they were read.
+    :param writes_vectors: the change deletes rows by deletion vectors, so the table must go on to allow them.
     :param remap: function that makes a group anew whose sources changed, after each lost race; without it such a group is left out.
     """
 
@@ -70,6 +71,7 @@ class Change(Struct, frozen=True):
     domains: Sequence[DomainMetadata] = ()
     whole_table: bool = False
     rests_on_domains: frozenset[str] = frozenset()
+    writes_vectors: bool = False
     remap: Remap | None = None
 
     def basis(self, table_uri: str, gate: Operation, unused: frozenset[str] = frozenset()) -> Basis:
@@ -102,6 +104,7 @@ class Change(Struct, frozen=True):
             domains=self.rests_on_domains,
             unused=unused,
             sets_state=self.protocol is not None or self.metadata is not None,
+            writes_vectors=self.writes_vectors,
         )
 
     @property

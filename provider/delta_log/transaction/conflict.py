@@ -57,7 +57,12 @@ from delta_log.log.actions import Action, Add, Metadata, Protocol, Remove
 from delta_log.log.data_path import address_of
 from delta_log.snapshot.commit_info import is_moment
 from delta_log.table_config import features as table_features
-from delta_log.table_config.features import Operation, reader_features, writer_features
+from delta_log.table_config.features import (
+    Operation,
+    reader_features,
+    writer_features,
+    writes_deletion_vectors,
+)
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import DOMAIN, ENABLED, high_water_mark
 
@@ -185,6 +190,7 @@ class Basis(Struct, frozen=True):
     :param domains: metadata domains that it rests on.
     :param unused: features of which the table makes no use.
     :param sets_state: ``True`` if it sets the protocol or the metadata, so that a winner's would be lost.
+    :param writes_vectors: ``True`` if it deletes rows by deletion vectors.
     """
 
     table_uri: str
@@ -195,6 +201,7 @@ class Basis(Struct, frozen=True):
     domains: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()
     sets_state: bool = False
+    writes_vectors: bool = False
 
 
 class Conflict(Struct, frozen=True):
@@ -251,6 +258,8 @@ def _metadata(winner: WinningCommit, head: Head, basis: Basis) -> Iterator[Confl
         changed = _changes(head.metadata, action.metaData)
         if basis.sets_state and action.metaData != head.metadata:
             changed = changed or ["metadata"]
+        if basis.writes_vectors and not writes_deletion_vectors(head.protocol, action.metaData.properties):
+            changed.append("property delta.enableDeletionVectors")
         if changed:
             yield Conflict(_lost(MetadataChanged, winner, f"changed the table's {', '.join(changed)}"))
 

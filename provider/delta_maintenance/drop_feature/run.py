@@ -29,7 +29,7 @@ from delta_log.log.data_path import encode_path
 from delta_log.log.log_segment import list_log
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config import features as table_features
-from delta_log.table_config.features import Operation
+from delta_log.table_config.features import PROTECTED_BEFORE, Operation
 from delta_log.transaction.commit_body import Change, FileGroup
 from delta_log.transaction.conflict import RUN_TAG
 from delta_log.transaction.file_actions import add_of_row
@@ -55,7 +55,6 @@ from delta_maintenance.drop_feature.plan.drop_plan import (
     unnamed_vector_files,
 )
 from delta_maintenance.job_context import JobContext
-from delta_maintenance.log_upkeep.plan.log_cleanup import PROTECTED_BEFORE
 from delta_maintenance.optimize.dropped_columns import files_with_dropped_columns
 from delta_maintenance.optimize.run import run as run_rewrite
 

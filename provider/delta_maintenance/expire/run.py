@@ -130,6 +130,7 @@ def _commit(
         parameters={"predicate": json.dumps([f"({plan.column} < '{plan.before}')"])},
         metrics=lambda kept: metrics_of([removals[number] for number in kept]),
         transaction=identity,
+        writes_vectors=plan.by_vectors,
         tags={**spec.tags, **preserving_tags(snapshot.properties), RUN_TAG: spec.run_id},
     )
     result = transaction.commit(change)

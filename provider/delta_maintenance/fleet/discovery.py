@@ -260,7 +260,12 @@ class _Search:
     def _in_database(self, pattern: str) -> Iterator[FoundTable | UnreadTable]:
         names, links = _Names.parse(pattern), []
         try:
-            for database in self._databases(names):
+            databases = list(self._databases(names))
+        except DeltaLogError as error:
+            yield self._unread(pattern, error)
+            return
+        for database in databases:
+            try:
                 for name, location in locate_all(TableName(names.catalog, database, "*"), self._options):
                     if not is_match(names.pattern, f"{name.database}.{name.table}"):
                         continue
@@ -268,8 +273,8 @@ class _Search:
                         links.append(str(name))
                     else:
                         yield FoundTable(str(name), one_spelling(location))
-        except DeltaLogError as error:
-            yield self._unread(pattern, error)
+            except DeltaLogError as error:
+                yield self._unread(f"{names.catalog}://{database}.*", error)
         for found in self._named(links):
             # It was found by a listing, which does not tell formats.
             if not (isinstance(found, UnreadTable) and found.error.type == NotDelta.__name__):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from delta_log.errors import DeltaLogError
 from delta_log.runtime import Runtime
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
+from delta_log.storage.table_uri import AllowedRoots, require_within
 from delta_maintenance.units import format_time
 
 _DIRECTORY = "_maintenance/_fleet"
@@ -65,7 +67,9 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self.release()
+        # A store that does not answer now does not undo the work: the lease expires by itself.
+        with suppress(DeltaLogError):
+            self.release()
 
     def renew(self) -> bool:
         """Put the expiry off. ``False``: another run has taken the table, since the lease had expired."""
@@ -100,15 +104,19 @@ def take_lease(
     period_ms: int = LEASE_MS,
     *,
     takes_over_own: bool = False,
+    allowed_roots: AllowedRoots | None = None,
 ) -> Lease | Held:
     """Take a table for a run.
 
     :param table: address of the table, or its name in a catalog.
     :param owner: id of the run.
     :param takes_over_own: a lease of the same owner does not count: the process that had it was killed.
-    :raises DeltaLogError: the store does not answer.
+    :param allowed_roots: lists of roots below which the table must lie, by who set them.
+    :raises DeltaLogError: the table lies elsewhere, its catalog does not know it any more, or the store does not answer.
     """
-    storage = open_storage(locate(table, storage_options), opening_options(table, storage_options))
+    place = locate(table, storage_options)
+    require_within(place, allowed_roots or {})
+    storage = open_storage(place, opening_options(table, storage_options))
     return lease_of(storage, owner, runtime, period_ms, takes_over_own=takes_over_own)
 
 

@@ -10,7 +10,6 @@ knows at each directory whether a table there would match, and whether a search 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -101,9 +100,17 @@ def _parsed(pattern: str) -> AddressPattern:
 
 def is_match(pattern: str, segment: str) -> bool:
     """Whether a pattern of one segment matches it."""
-    return _expression(pattern).fullmatch(segment) is not None
-
-
-@lru_cache(maxsize=4096)
-def _expression(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, re.split(r"\*+", pattern))), re.DOTALL)
+    first, *middle = pattern.split("*")
+    if not middle:
+        return pattern == segment
+    last = middle.pop()
+    at, end = len(first), len(segment) - len(last)
+    if at > end or not (segment.startswith(first) and segment.endswith(last)):
+        return False
+    # The first place of each piece leaves the most room for the others.
+    for piece in middle:
+        found = segment.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from msgspec import Struct
 
-from delta_log.errors import InvalidRequest
+from delta_log.errors import DeltaLogError, InvalidRequest
 from delta_log.runtime import Runtime
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
@@ -173,6 +174,7 @@ class FleetRunner:
     """Works through units of a night, one after the other.
 
     :param run: function that does each job.
+    :param goes_on: id of a job that was begun earlier and goes on elsewhere.
     """
 
     def __init__(
@@ -183,9 +185,10 @@ class FleetRunner:
         site: JobSite,
         progress: ProgressReporter,
         run: RunJob = run_job,
+        goes_on: str | None = None,
     ) -> None:
         self._night, self._store, self._job, self._site = night, store, job, site
-        self._progress, self._run_job = progress, run
+        self._progress, self._run_job, self._goes_on = progress, run, goes_on
 
     def run(self, until_ms: int | None, numbers: Sequence[int] | None = None) -> list[UnitResult]:
         """Work until all is done, or until a moment after which no unit is begun. The store has the result of each operation at once.
@@ -205,7 +208,14 @@ class FleetRunner:
             self._progress.message(f"{done:,} of {len(wanted):,}: {unit.table}, {_summary(unit)}")
             results.append(
                 maintain(
-                    self._night, number, self._store, self._job, self._site, self._progress, self._run_job
+                    self._night,
+                    number,
+                    self._store,
+                    self._job,
+                    self._site,
+                    self._progress,
+                    self._run_job,
+                    self._goes_on,
                 )
             )
         return results
@@ -237,6 +247,7 @@ def maintain(
     site: JobSite,
     progress: ProgressReporter,
     run: RunJob = run_job,
+    goes_on: str | None = None,
 ) -> UnitResult:
     """Do one unit of a night under a lease. A failure ends the unit.
 
@@ -244,24 +255,60 @@ def maintain(
 
     :param number: number of the unit within the decision.
     :param run: function that does each job.
+    :param goes_on: id of a job that was begun earlier and goes on elsewhere.
     """
     unit = night.decision.units[number]
-    lease = take_lease(unit.table, site.storage_options, night.run_id, site.runtime, takes_over_own=True)
-    if isinstance(lease, Held):
-        return _left(night, number, store, NotBegun(unit.table, "lease", lease.why))
     outcomes = _done_before(night, number, store)
     done = {outcome.run.operation for outcome in outcomes}
+    specs = [
+        (work, _spec(night, number, work, job)) for work in unit.operations if work.operation not in done
+    ]
+    lease: Lease | Held | nullcontext[None]
+    try:
+        lease = take_lease(
+            unit.table,
+            site.storage_options,
+            night.run_id,
+            site.runtime,
+            takes_over_own=True,
+            allowed_roots=job.allowed_roots,
+        )
+    except DeltaLogError as error:
+        specs, lease = [], nullcontext()
+        outcomes = (*outcomes, *_not_reached(unit, night, number, error, site.runtime))
+        store.add(night, number, UnitResult(outcomes))
+    if isinstance(lease, Held):
+        # A job that goes on elsewhere is brought to its end, since nobody else would do that. Commits protect the table.
+        specs = [(work, spec) for work, spec in specs[:1] if spec.run_id == goes_on]
+        if not specs:
+            return _left(night, number, store, NotBegun(unit.table, "lease", lease.why))
+        lease = nullcontext()
     with lease:
-        for work in unit.operations:
-            if work.operation in done:
-                continue
-            report = run(_spec(night, number, work, job), site, progress)
-            outcome = outcome_of(unit.table, work, report, unit.version)
+        for work, spec in specs:
+            outcome = outcome_of(unit.table, work, run(spec, site, progress), unit.version)
             outcomes = (*outcomes, outcome)
             store.add(night, number, UnitResult(outcomes))
             if outcome.run.has_failed:
                 break
     return UnitResult(outcomes)
+
+
+def _not_reached(
+    unit: WorkUnit, night: Night, number: int, error: DeltaLogError, runtime: Runtime
+) -> Iterator[Outcome]:
+    """The outcome of a unit whose table cannot be opened: its first operation has failed."""
+    now_ms = runtime.now_ms()
+    for work in unit.operations[:1]:
+        report = JobReport(
+            operation=work.operation,
+            table=unit.table,
+            status="failed",
+            run_id=f"{unit_run(night, number)}{work.operation}",
+            error=error_report(error),
+            started_ms=now_ms,
+            finished_ms=now_ms,
+        )
+        yield outcome_of(unit.table, work, report, unit.version)
 
 
 def _left(night: Night, number: int, store: FleetStore, why: NotBegun) -> UnitResult:

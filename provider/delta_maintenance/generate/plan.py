@@ -74,10 +74,11 @@ def manifests(snapshot: Snapshot, where: pc.Expression | None) -> dict[str, list
     files = snapshot.files(["key", "partition_values", "deletion_vector"], where)
     _refuse_vectors(files, snapshot.version)
     names = [column.physical_name for column in snapshot.partition_schema]
-    found = dict(_by_partition(files, names, snapshot.table_uri))
-    if not names:
-        found.setdefault(f"{DIRECTORY}/{NAME}", [])
-    return found
+    found: dict[str, list[str]] = {} if names else {f"{DIRECTORY}/{NAME}": []}
+    # Null, an empty text and an absent value are one partition of Hive.
+    for key, addresses in _by_partition(files, names, snapshot.table_uri):
+        found.setdefault(key, []).extend(addresses)
+    return {key: sorted(addresses) for key, addresses in found.items()}
 
 
 def plan_manifests(
@@ -116,7 +117,7 @@ def _by_partition(files: pa.Table, names: list[str], table_uri: str) -> Iterator
         rows.group_by([*columns]).aggregate([("key", "list")]).to_pylist() if names else _one_group(rows)
     ):
         directories = [hive_directory(name, row[column]) for name, column in zip(names, columns, strict=True)]
-        addresses = sorted(_address(key, table_uri) for key in row["key_list"])
+        addresses = [_address(key, table_uri) for key in row["key_list"]]
         yield "/".join([DIRECTORY, *directories, NAME]), addresses
 
 

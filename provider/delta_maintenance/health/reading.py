@@ -25,7 +25,7 @@ from delta_log.snapshot.version_checksum import VersionChecksum, disagreements, 
 from delta_log.storage.storage import Storage
 from delta_log.table import Table
 from delta_log.table_config import features as table_features
-from delta_log.table_config.features import Operation, supports
+from delta_log.table_config.features import PROTECTED_BEFORE, Operation, supports
 from delta_log.table_config.kept_versions import KeptVersions
 from delta_log.table_config.properties import flag
 from delta_log.transaction.post_commit import checkpoint_interval
@@ -55,7 +55,6 @@ from delta_maintenance.log_upkeep.log_cleanup import expired_version
 from delta_maintenance.log_upkeep.log_compaction import nothing_left
 from delta_maintenance.log_upkeep.plan.checkpoint import ReplayCost, plan_checkpoint
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
-    PROTECTED_BEFORE,
     LogRetention,
     anchors,
     expired_leftovers,

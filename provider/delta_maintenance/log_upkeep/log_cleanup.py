@@ -21,7 +21,7 @@ from delta_log.snapshot.table_identity import require_same_log
 from delta_log.snapshot.time_travel import version_at
 from delta_log.storage.storage import Storage
 from delta_log.table_config import features as table_features
-from delta_log.table_config.features import Operation, supports
+from delta_log.table_config.features import PROTECTED_BEFORE, Operation, supports
 from delta_log.table_config.kept_versions import KEEP_LAST, KEEP_VERSIONS, KeptVersions
 from delta_log.upkeep.checkpoint_audit import audit, read_whole, referenced_sidecars
 from delta_log.upkeep.classic_copy import is_needed
@@ -32,7 +32,6 @@ from delta_maintenance.log_upkeep.log_deletion import LogDeletion
 from delta_maintenance.log_upkeep.options import CLEANUP_LOG
 from delta_maintenance.log_upkeep.plan.log_cleanup import (
     CLEANUP_ENABLED,
-    PROTECTED_BEFORE,
     ExpiredFile,
     LogCleanupPlan,
     LogRetention,

@@ -14,10 +14,10 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 if TYPE_CHECKING:
     from delta_maintenance.fleet.account.view import FleetView
@@ -41,7 +41,7 @@ class Head(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     run_id: str
-    parts: int
+    parts: Annotated[int, Meta(ge=0, le=10_000)]
     view_version: int
 
     def part_keys(self) -> list[str]:

@@ -90,6 +90,10 @@ class RestSettings:
                 raise InvalidRequest(
                     f'"{name}" of the storage option "{option}" is {words}. Correct it, or leave it out.'
                 )
+        if not _is_header_value(given.get("token", "")):
+            raise InvalidRequest(
+                f'"token" of the storage option "{option}" has a line break, or another character that no token has. It is not shown. Correct it.'
+            )
         for name in ("uri", "token_uri"):
             if name in given or name == "uri":
                 _require_address(option, name, given.get(name))
@@ -100,13 +104,18 @@ class RestSettings:
         return cls(**{**given, "uri": given["uri"].rstrip("/")})
 
 
+def _is_header_value(token: str) -> bool:
+    """Whether a header of HTTP can hold it; else the error of the client library would show it."""
+    return token.isascii() and (token.isprintable() or not token)
+
+
 def _require_address(option: str, name: str, value: Any) -> None:
     try:
         parts = urlsplit(value or "")
         is_address = (
             parts.scheme in ("http", "https")
             and parts.hostname
-            and not (parts.query or parts.fragment or parts.username)
+            and not (parts.query or parts.fragment or "@" in parts.netloc)
         )
     except (TypeError, ValueError):
         is_address = False
@@ -305,6 +314,13 @@ class RestClient:
                 identity=f"OAuth client {settings.client_id}",
             ) from refused
         answer = self._decoded(_Token, content)
+        if not _is_header_value(answer.access_token):
+            raise StorageError(
+                f"The token service {settings.token_uri} gives a token with a line break, or another character that no token has. Check the "
+                "address.",
+                str(settings.token_uri),
+                is_final=True,
+            )
         return answer.access_token, answer.expires_in
 
 

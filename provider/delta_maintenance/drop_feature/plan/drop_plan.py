@@ -36,7 +36,7 @@ from delta_log.data.deletion_vector import vector_location
 from delta_log.errors import InvalidProperty
 from delta_log.log.actions import DeletionVector, DomainMetadata, Metadata, Protocol
 from delta_log.snapshot.snapshot import Snapshot
-from delta_log.table_config.features import reader_features, supports, without_feature
+from delta_log.table_config.features import PROTECTED_BEFORE, reader_features, supports, without_feature
 from delta_log.table_config.properties import whole_number
 from delta_log.table_config.row_tracking import DOMAIN, ENABLED, SUSPENDED
 from delta_log.table_config.schema import MODE, TYPE_CHANGES, leaf_types
@@ -48,7 +48,6 @@ from delta_maintenance.drop_feature.plan.lower_schema import (
     without_notes,
 )
 from delta_maintenance.errors import FeatureKept
-from delta_maintenance.log_upkeep.plan.log_cleanup import PROTECTED_BEFORE
 from delta_maintenance.optimize.options import OptimizeOptions
 from delta_maintenance.optimize.plan.rewrite_tag import rewrite_tag, written_with
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from delta_log.catalog.lookup import without_catalogs
 from delta_log.errors import InvalidRequest
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
@@ -40,7 +41,7 @@ class FleetStore:
         :param address: path or URI of the directory, which need not exist.
         :raises InvalidRequest: it is no place in a store.
         """
-        return cls(open_storage(address, storage_options))
+        return cls(open_storage(address, without_catalogs(storage_options)))
 
     def history(self) -> FleetHistory:
         """What is remembered; nothing, before the first run.

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from delta_log.errors import InvalidRequest
-from delta_maintenance.fleet.pattern import matches
+from delta_maintenance.fleet.pattern import AddressPattern, matches
 from delta_maintenance.units import format_time
 
 #: A hold has a short text; whoever may write one must not fill reports with it.
@@ -57,12 +57,15 @@ def read_holds(document: object, place: str) -> tuple[Hold, ...]:
     if document is None:
         return ()
     try:
-        return msgspec.convert(document, type=Holds).holds
-    except msgspec.ValidationError as error:
+        holds = msgspec.convert(document, type=Holds).holds
+        for hold in holds:
+            AddressPattern.parse(hold.match)
+    except (msgspec.ValidationError, InvalidRequest) as error:
         raise InvalidRequest(
             f"The pauses and acknowledgements in {place} cannot be read: {error}. Correct the value, or delete it: then no table is "
             "paused."
         ) from None
+    return holds
 
 
 def hold_for(holds: Sequence[Hold], kind: str, table: str, now_ms: int) -> Hold | None:

@@ -36,7 +36,6 @@ from delta_log.upkeep.log_inventory import LogInventory
 from delta_maintenance.units import DAY_MS, HOUR_MS
 
 CLEANUP_ENABLED = "delta.enableExpiredLogCleanup"
-PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 
 #: Why a file may be deleted, in the order of reports; :data:`delta_maintenance.text.plan.LOG_CLEANUP_REASONS` has the words.
 REASONS = (

@@ -8,12 +8,14 @@ As delta-spark does it:
   column id and in-commit timestamps stay as they are now, since values that were given once are never given again.
 * The protocol keeps every feature that it has now, since commits between the two versions may need it.
 
-Refused: a table that only allows appends, another mode of column mapping, and files outside of the table's directory.
+Refused: a table that only allows appends, another mode of column mapping, row tracking whose ids the table has dropped since, and files
+outside of the table's directory.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -28,10 +30,11 @@ from delta_log.log.actions import Add, DomainMetadata, Metadata, Protocol, Remov
 from delta_log.log.data_path import ExternalFile, address_of, is_external
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.clustering import CLUSTERING_DOMAIN
-from delta_log.table_config.features import merged_protocol
+from delta_log.table_config.features import PROTECTED_BEFORE, merged_protocol
 from delta_log.table_config.kept_versions import KEEP_LAST, KEEP_VERSIONS
 from delta_log.table_config.properties import flag
-from delta_log.table_config.schema import MODE
+from delta_log.table_config.row_tracking import DOMAIN, ENABLED, high_water_mark
+from delta_log.table_config.schema import MODE, PHYSICAL_NAME
 from delta_log.transaction.conflict import IDENTITY_HIGH_WATER_MARK
 from delta_log.transaction.file_actions import add_of_row, remove_of_row
 
@@ -43,7 +46,8 @@ _KEPT_PROPERTIES = (
     KEEP_VERSIONS,
     KEEP_LAST,
 )
-_MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+#: Properties with a number that only grows: the greater one of both versions stays.
+_GROWING_PROPERTIES = ("delta.columnMapping.maxColumnId", PROTECTED_BEFORE)
 _IDENTITY_STEP = "delta.identity.step"
 
 
@@ -104,6 +108,7 @@ def plan_restore(latest: Snapshot, target: Snapshot, now_ms: int) -> RestorePlan
     """
     _require_restorable(latest, target)
     now, then = latest.files(), target.files()
+    _require_row_ids(latest, target, now)
     adds = tuple(add_of_row(row, data_change=True) for row in _difference(then, now).to_pylist())
     removes = tuple(remove_of_row(row, now_ms) for row in _difference(now, then).to_pylist())
     if removes and flag(latest.properties, "delta.appendOnly"):
@@ -136,6 +141,21 @@ def _require_restorable(latest: Snapshot, target: Snapshot) -> None:
         )
 
 
+def _require_row_ids(latest: Snapshot, target: Snapshot, files: pa.Table) -> None:
+    """A table that tracked rows, and has dropped their ids since, cannot track them again: ids would be missing, or be given twice.
+
+    :param files: the files of the latest version, of which some may be those of the target.
+    """
+    if not flag(target.properties, ENABLED):
+        return
+    now, then = (high_water_mark(version.domain_metadata.get(DOMAIN)) for version in (latest, target))
+    if now < then or files.column("base_row_id").null_count:
+        raise InvalidRequest(
+            f"Version {target.version} tracks rows, and the table has dropped row ids since, so they would be missing or be given twice. Nothing "
+            "was written. Restore a version after row tracking was dropped, or copy the rows of that version to a new table."
+        )
+
+
 def _difference(files: pa.Table, others: pa.Table) -> pa.Table:
     return files.filter(pc.invert(pc.is_in(_identities(files), value_set=_identities(others))))
 
@@ -161,9 +181,11 @@ def restored_metadata(latest: Metadata, target: Metadata) -> Metadata:
     """Return the earlier metadata, with what the log has given out since."""
     configuration = {name: value for name, value in target.properties.items() if name not in _KEPT_PROPERTIES}
     configuration |= {name: latest.properties[name] for name in _KEPT_PROPERTIES if name in latest.properties}
-    column_ids = [metadata.properties.get(_MAX_COLUMN_ID) for metadata in (latest, target)]
-    if all(column_ids):
-        configuration[_MAX_COLUMN_ID] = max(filter(None, column_ids), key=int)
+    for name in _GROWING_PROPERTIES:
+        numbers = [m.properties[name] for m in (latest, target) if name in m.properties]
+        # Ids of columns mean nothing in a version without column mapping; protected versions of the log are protected in any.
+        if len(numbers) == 2 or (numbers and name == PROTECTED_BEFORE):
+            configuration[name] = max(numbers, key=int)
     schema = _with_identity_marks(target.schemaString, latest.schemaString)
     restored = replace(target, schemaString=schema, configuration=configuration)
     # A null value and an absent one are the same property.
@@ -179,10 +201,10 @@ def _facts(metadata: Metadata) -> Any:
 def _with_identity_marks(schema_text: str, latest_text: str) -> str:
     """Move the high-water marks of identity columns to the marks that the table has reached."""
     schema, latest = json.loads(schema_text), json.loads(latest_text)
-    reached = {field["name"]: (field.get("metadata") or {}) for field in latest["fields"]}
+    reached = {_physical_name(field): (field.get("metadata") or {}) for field in latest["fields"]}
     is_changed = False
     for field in schema["fields"]:
-        metadata, now = field.get("metadata") or {}, reached.get(field["name"], {})
+        metadata, now = field.get("metadata") or {}, reached.get(_physical_name(field), {})
         if _IDENTITY_STEP not in metadata or IDENTITY_HIGH_WATER_MARK not in now:
             continue
         marks = [
@@ -194,6 +216,11 @@ def _with_identity_marks(schema_text: str, latest_text: str) -> str:
         metadata[IDENTITY_HIGH_WATER_MARK] = furthest(marks)
         is_changed = True
     return json.dumps(schema, separators=(",", ":")) if is_changed else schema_text
+
+
+def _physical_name(field: Mapping[str, Any]) -> str:
+    """The name that a column keeps when it is renamed."""
+    return str((field.get("metadata") or {}).get(PHYSICAL_NAME) or field["name"])
 
 
 def _clustering(latest: Snapshot, target: Snapshot) -> tuple[DomainMetadata, ...]:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.support.tables.three_files import (
     METADATA,
     PROTOCOL,
@@ -242,3 +243,25 @@ def test_only_a_source_added_again_as_the_same_file_gives_row_ids() -> None:
     other = {"add": {**add("a")["add"], "size": 9}}
     assert conflicts(other) == {0: ConcurrentDelete}
     assert row_ids(other) == {}
+
+
+def test_a_delete_by_vectors_does_not_follow_a_commit_that_forbids_them() -> None:
+    features = ["deletionVectors"]
+    protocol = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": features,
+        "writerFeatures": features,
+    }
+    allowing, forbidding = (
+        {"metaData": {**METADATA["metaData"], "configuration": {"delta.enableDeletionVectors": text}}}
+        for text in ("true", "false")
+    )
+    first, read = parsed({"protocol": protocol}, allowing)
+    assert first.protocol is not None
+    assert read.metaData is not None
+    head = Head(0, first.protocol, read.metaData)
+    winner, deleting = WinningCommit(1, parsed(forbidding)), replace(BASIS, writes_vectors=True)
+    assert conflicts_of(winner, head, BASIS) == []
+    assert [type(one.error) for one in conflicts_of(winner, head, deleting)] == [MetadataChanged]
+    assert conflicts_of(WinningCommit(1, parsed(allowing)), head, deleting) == []
