@@ -311,6 +311,26 @@ def test_column_mapping_that_is_in_use_stays(
     assert words in refusal(drop(table, "columnMapping"))
 
 
+@pytest.mark.parametrize("feature", ["columnMapping", "deletionVectors", "typeWidening"])
+def test_files_that_no_rewrite_touches_keep_the_feature(feature: str, tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", feature)
+    file = {"path": "file:///elsewhere/f.parquet", "size": 1, "partitionValues": {"day": "2024-01-01"}}
+    vector = {
+        "storageType": "p",
+        "pathOrInlineDv": "file:///elsewhere/v.bin",
+        "sizeInBytes": 34,
+        "cardinality": 1,
+    }
+    _commit(
+        table,
+        {"add": {**file, "modificationTime": 1, "dataChange": True, "stats": '{"numRecords":5}',
+                 "deletionVector": vector if feature == "deletionVectors" else None}},
+    )  # fmt: skip
+    version = Table(str(table)).snapshot().version
+    assert "1 files of the table lie outside of its directory" in refusal(drop(table, feature))
+    assert Table(str(table)).snapshot().version == version
+
+
 def test_a_type_that_is_in_use_stays(tmp_path: Path) -> None:
     table = _made(tmp_path / "t", "timestampNtz")
     schema = json.loads(Table(str(table)).snapshot().metadata.schemaString)

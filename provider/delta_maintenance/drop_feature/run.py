@@ -54,6 +54,7 @@ from delta_maintenance.drop_feature.plan.drop_plan import (
     protocol_after,
     unnamed_vector_files,
 )
+from delta_maintenance.errors import FeatureKept
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.optimize.dropped_columns import files_with_dropped_columns
 from delta_maintenance.optimize.run import run as run_rewrite
@@ -119,8 +120,14 @@ class _Run(Struct):
             ended = self._do(step, plan, snapshot)
             if ended is not None:
                 return ended
-            snapshot = self.context.table.snapshot()
+            before, snapshot = snapshot.version, self.context.table.snapshot()
             plan = self._plan(snapshot)
+            if snapshot.version == before and plan.steps[:1] == (step,):
+                raise FeatureKept(
+                    self.feature,
+                    f"the step {step.kind!r} ({step.text}) found nothing that it can write anew",
+                    "Copy the rows to a new table",
+                )
         self.context.saw(snapshot)
         metrics = {"numSteps": sum(self.rounds.values())}
         return self.context.report(

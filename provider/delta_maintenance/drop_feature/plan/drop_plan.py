@@ -35,6 +35,7 @@ from msgspec.structs import replace
 from delta_log.data.deletion_vector import vector_location
 from delta_log.errors import InvalidProperty
 from delta_log.log.actions import DeletionVector, DomainMetadata, Metadata, Protocol
+from delta_log.log.data_path import are_external
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config.features import PROTECTED_BEFORE, reader_features, supports, without_feature
 from delta_log.table_config.properties import whole_number
@@ -66,6 +67,8 @@ _MATERIALIZED = (
     "delta.rowTracking.materializedRowCommitVersionColumnName",
 )
 _WIDENING = ("typeWidening", "typeWidening-preview")
+#: Features that are dropped by writing files anew.
+_REWRITING = ("deletionVectors", "columnMapping", *_WIDENING)
 _NTZ = "timestamp_ntz"
 
 
@@ -166,10 +169,28 @@ def _require_droppable(snapshot: Snapshot, feature: str, facts: Facts) -> None:
         raise FeatureKept(feature, f"{', '.join(needing)} cannot do without it", "Drop what needs it first")
     find_obstacle = _OBSTACLES.get(feature)
     why = None if find_obstacle is None else find_obstacle(snapshot)
+    if why is None:
+        why = _files_elsewhere(snapshot, feature)
     if feature == PROTECTION:
         why = _protected_history(snapshot, facts.earliest_version)
     if why is not None:
         raise FeatureKept(feature, *why)
+
+
+def _files_elsewhere(snapshot: Snapshot, feature: str) -> tuple[str, str] | None:
+    """Files that no rewrite touches, such as those of the source of a shallow clone, would keep what the feature is needed for."""
+    if feature not in _REWRITING:
+        return None
+    files = snapshot.files(["key", "deletion_vector"])
+    if feature == "deletionVectors":
+        files = files.filter(pc.is_valid(files.column("deletion_vector")))
+    count = pc.sum(are_external(files.column("key"))).as_py()
+    if not count:
+        return None
+    return (
+        f"{count:,} files of the table lie outside of its directory, and are not rewritten",
+        "Copy the table with its files, such as by a deep clone, and drop the feature of the copy",
+    )
 
 
 def _mapping_in_use(snapshot: Snapshot) -> tuple[str, str] | None:
