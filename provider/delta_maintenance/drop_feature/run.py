@@ -95,6 +95,7 @@ class _Run(Struct):
 
     :ivar rounds: how often each kind of step was done.
     :ivar latest: the version of the last commit of this run.
+    :ivar found_nothing: whether the last rewrite found nothing to do.
     :ivar purged_version: the version in which a PURGE found nothing to do; ``None``: none has.
     """
 
@@ -103,6 +104,7 @@ class _Run(Struct):
     feature: str
     rounds: Counter[str] = field(default_factory=Counter)
     latest: int | None = None
+    found_nothing: bool = False
     purged_version: int | None = None
 
     def finish(self, plan: DropPlan, snapshot: Snapshot) -> JobReport:
@@ -116,13 +118,14 @@ class _Run(Struct):
                     "What was done stays in the log. Run again when they are quiet."
                 )
             self.rounds[step.kind] += 1
+            self.found_nothing = False
             self.context.progress.message(f"{step.kind}: {step.text}")
             ended = self._do(step, plan, snapshot)
             if ended is not None:
                 return ended
             before, snapshot = snapshot.version, self.context.table.snapshot()
             plan = self._plan(snapshot)
-            if snapshot.version == before and plan.steps[:1] == (step,):
+            if self.found_nothing and snapshot.version == before and plan.steps[:1] == (step,):
                 raise FeatureKept(
                     self.feature,
                     f"the step {step.kind!r} ({step.text}) found nothing that it can write anew",
@@ -162,7 +165,8 @@ class _Run(Struct):
             run_id=f"{self.spec.run_id}-{kind}-{self.rounds[kind]}",
         )
         report = run_rewrite(spec, self.context)
-        if kind == PURGE and report.status == "nothing_to_do":
+        self.found_nothing = report.status == "nothing_to_do"
+        if kind == PURGE and self.found_nothing:
             self.purged_version = report.read_version
         if report.status in ("committed", "nothing_to_do", "already_done"):
             self.latest = report.version if report.version is not None else self.latest
