@@ -263,7 +263,7 @@ class FakeUnityCatalog(FakeCatalog):
 
 
 class _FakeGenericTables(FakeCatalog):
-    """The generic tables of Polaris and Lakekeeper. Namespaces and listings are those of the Iceberg REST catalog."""
+    """The generic tables of Polaris and Lakekeeper. Namespaces and listings are as in the Iceberg REST catalog."""
 
     #: Segments before the catalog in addresses of generic tables, and of namespaces.
     of_tables: ClassVar[tuple[str, ...]]

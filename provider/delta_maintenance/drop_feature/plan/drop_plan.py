@@ -178,7 +178,7 @@ def _require_droppable(snapshot: Snapshot, feature: str, facts: Facts) -> None:
 
 
 def _files_elsewhere(snapshot: Snapshot, feature: str) -> tuple[str, str] | None:
-    """Files that no rewrite touches, such as those of the source of a shallow clone, would keep what the feature is needed for."""
+    """Files that no rewrite touches, such as files of the source of a shallow clone, would keep what the feature is needed for."""
     if feature not in _REWRITING:
         return None
     files = snapshot.files(["key", "deletion_vector"])
