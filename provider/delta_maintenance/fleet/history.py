@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from delta_maintenance.health.facts import FileTotal
+
 HISTORY_VERSION = 1
 #: As many runs of a table are remembered, the newest last.
 MAX_RUNS = 20
@@ -71,6 +73,18 @@ class PastRun(Struct, frozen=True):
         return self.status == "failed"
 
 
+class HeldFiles(Struct, frozen=True):
+    """The files that had been removed within the retention of VACUUM before a survey.
+
+    A checkpoint drops the tombstones of older ones, so that the log does not tell of them any more when they become due.
+
+    :param measured_ms: time of the survey.
+    """
+
+    measured_ms: int
+    total: FileTotal
+
+
 class TableHistory(Struct, frozen=True):
     """What is remembered of one table.
 
@@ -82,6 +96,8 @@ class TableHistory(Struct, frozen=True):
         ``missed_in_ms`` is the beginning of the last one.
     :param announced: first report that announced a deletion, by operation, in ms. A deletion that was carried out, or is no longer
         due, is forgotten.
+    :param held: removed files, by surveys that are at least the retention of VACUUM apart, so that none counts twice; oldest first. Files
+        that a VACUUM has deleted since are forgotten.
     :param runs: the newest :data:`MAX_RUNS` runs, oldest first.
     """
 
@@ -93,6 +109,7 @@ class TableHistory(Struct, frozen=True):
     missed_windows: int = 0
     missed_in_ms: int | None = None
     announced: Mapping[str, int] = {}
+    held: tuple[HeldFiles, ...] = ()
     runs: tuple[PastRun, ...] = ()
 
     @property

@@ -17,6 +17,7 @@ from delta_maintenance.fleet.decision.caution import is_of_night
 from delta_maintenance.fleet.decision.decide import FleetState
 from delta_maintenance.fleet.decision.document import Decision, Work, WorkUnit
 from delta_maintenance.fleet.decision.holds import Hold
+from delta_maintenance.fleet.decision.removed_files import held_files, with_forgotten_files
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import (
     FORGOTTEN_AFTER_MS,
@@ -199,7 +200,12 @@ def _seen(
     # A night counts once, however many runs it has.
     is_new = old.reports == 0 or not is_of_night(old.last_seen_ms, decision.night_since_ms)
     return replace(
-        old, last_seen_ms=now_ms, unread_since_ms=None, unhealthy_since_ms=since, reports=old.reports + is_new
+        old,
+        last_seen_ms=now_ms,
+        unread_since_ms=None,
+        unhealthy_since_ms=since,
+        reports=old.reports + is_new,
+        held=held_files(table.facts, old),
     )
 
 
@@ -239,7 +245,12 @@ def figures_of(night: Night) -> NightFigures:
         num_unread=len(night.tables) - len(read),
         num_files=sum(table.facts.files.num_files for table in read),
         size_bytes=sum(table.facts.files.size_bytes for table in read),
-        reclaimable_bytes=sum(table.facts.removed.reclaimable.size_bytes for table in read),
+        reclaimable_bytes=sum(
+            with_forgotten_files(
+                table.facts, night.history.tables.get(table.table) or TableHistory(night.started_ms)
+            ).removed.reclaimable.size_bytes
+            for table in read
+        ),
         num_done=len(night.outcomes) - failed,
         num_failed=failed,
     )

@@ -19,6 +19,7 @@ from delta_maintenance.fleet.decision.decide import FleetState, decide
 from delta_maintenance.fleet.decision.document import NEEDS_A_PERSON, Decision, Postponed, Work, WorkUnit
 from delta_maintenance.fleet.decision.due import is_own
 from delta_maintenance.fleet.decision.holds import Hold
+from delta_maintenance.fleet.decision.removed_files import with_forgotten_files
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import Cost, FleetHistory, NightFigures, TableHistory
 from delta_maintenance.fleet.policy.reading import WrittenPolicy
@@ -329,7 +330,10 @@ def _table(
     is_let_wait = bool(left) and not done and {one.reason for one in left} <= _MEANT_TO_WAIT
     is_waiting = since_ms is not None and not is_let_wait
     return _with_facts(
-        found, table, written, _or(known.waiting_since_ms, night.started_ms) if is_waiting else None
+        found,
+        replace(table, facts=with_forgotten_files(table.facts, known)),
+        written,
+        _or(known.waiting_since_ms, night.started_ms) if is_waiting else None,
     )
 
 

@@ -31,6 +31,7 @@ from delta_maintenance.fleet.decision.document import Decision, Postponed, Work,
 from delta_maintenance.fleet.decision.due import DELETIONS, due_on, nearest_finding
 from delta_maintenance.fleet.decision.forecast import STAND_IN_PRICES, price
 from delta_maintenance.fleet.decision.holds import Hold
+from delta_maintenance.fleet.decision.removed_files import with_forgotten_files
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import FleetHistory, TableHistory
 from delta_maintenance.fleet.policy.document import Policy, Prices
@@ -122,6 +123,7 @@ def _verdict(
     except InvalidRequest as error:
         return _Verdict(None, (Postponed(table.table, "refused", str(error)),))
     history = state.history.tables.get(table.table) or TableHistory(state.now_ms)
+    table = replace(table, facts=with_forgotten_files(table.facts, history))
     prices = written.policy.prices or STAND_IN_PRICES
     due = due_on(table, settings, history, prices)
     of = Situation(
