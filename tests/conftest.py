@@ -127,7 +127,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture
 def settled_deferrals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triggers wake their tasks at once: no scheduler has to notice first that these were deferred."""
-    monkeypatch.setattr("airflow_delta.triggers.deferral.SECONDS_TO_SETTLE", 0.0)
+    monkeypatch.setenv("AIRFLOW__DELTA__DEFERRAL_SETTLE_SECONDS", "0")
 
 
 @pytest.fixture

@@ -158,6 +158,15 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "s3://lake/sales, /data/lake",
                         "default": None,
                     },
+                    "deferral_settle_seconds": {
+                        "description": "How long a trigger waits, from the beginning of a deferral on, before it wakes its task: as long as the "
+                        "deferred process takes to end, and the scheduler to hear of it. If that takes longer on a busy system, "
+                        "Airflow fails tasks that are woken at once.",
+                        "version_added": "0.2.0",
+                        "type": "float",
+                        "example": "30",
+                        "default": "10",
+                    },
                     "emit_events": {
                         "description": "Which runs of the operators emit an event of their maintenance asset: all (every run "
                         "that ends well), changes (runs that changed the table) or none. An operator's emit_events wins.",

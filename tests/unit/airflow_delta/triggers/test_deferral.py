@@ -49,7 +49,7 @@ def test_an_event_waits_for_the_end_of_the_process_that_deferred(
     began = monotonic()
     asyncio.run(first_event())
     # What the look took is taken off.
-    assert deferral.SECONDS_TO_SETTLE - (monotonic() - began) <= slept[-1] <= deferral.SECONDS_TO_SETTLE
+    assert deferral.settle_seconds() - (monotonic() - began) <= slept[-1] <= deferral.settle_seconds()
 
 
 def test_a_deferral_that_has_lasted_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_a_deferral_that_has_lasted_is_not_waited_for(monkeypatch: pytest.Monkey
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    made, now = deferral.Deferral(), time.monotonic() + deferral.SECONDS_TO_SETTLE
+    made, now = deferral.Deferral(), time.monotonic() + deferral.settle_seconds()
     monkeypatch.setattr(asyncio, "sleep", sleep)
     monkeypatch.setattr(time, "monotonic", lambda: now)
     asyncio.run(made.settled())
@@ -67,5 +67,5 @@ def test_a_deferral_that_has_lasted_is_not_waited_for(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("seconds", [-3.0, 0.0, 5.0])
 def test_a_deferral_lasts_until_its_event_may_come(seconds: float) -> None:
-    assert deferral.deferral_timeout(seconds).total_seconds() > deferral.SECONDS_TO_SETTLE
+    assert deferral.deferral_timeout(seconds).total_seconds() > deferral.settle_seconds()
     assert deferral.deferral_timeout(seconds + 3600).total_seconds() == seconds + 3600
