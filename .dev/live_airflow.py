@@ -81,7 +81,7 @@ class LiveAirflow:
     def logs(self) -> Path:
         return self.home / "process-logs"
 
-    def start(self, seconds: float = 180) -> None:
+    def start(self, seconds: float = 900) -> None:
         """Returns when all four components are healthy and the DAG files have been read once."""
         self.logs.mkdir(parents=True, exist_ok=True)
         passwords = self.home / "passwords.json"
@@ -174,7 +174,7 @@ class LiveAirflow:
             raise LiveAirflowError(f"{method} {path}: {error}") from error
         return json.loads(text) if text else None
 
-    def wait_for_dag(self, dag_id: str, seconds: float = 90) -> None:
+    def wait_for_dag(self, dag_id: str, seconds: float = 900) -> None:
         deadline = time.monotonic() + seconds
         while True:
             with contextlib.suppress(LiveAirflowError):
@@ -201,7 +201,7 @@ class LiveAirflow:
         run = self.call("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None, **body})
         return str(run["dag_run_id"])
 
-    def set_paused(self, dag_id: str, is_paused: bool, seconds: float = 90) -> None:
+    def set_paused(self, dag_id: str, is_paused: bool, seconds: float = 900) -> None:
         """Pause or unpause a DAG that has watchers; return when Airflow has started or stopped these.
 
         Airflow does so when it reads the DAG's file the next time. It is asked to read it now, and asked again, since a request is
@@ -226,7 +226,7 @@ class LiveAirflow:
     def run_state(self, dag_id: str, run_id: str) -> str:
         return str(self.call("GET", _run_path(dag_id, run_id))["state"])
 
-    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 300) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 900) -> str:
         """The final state of a run."""
         deadline = time.monotonic() + seconds
         while (state := self.run_state(dag_id, run_id)) not in _FINAL_STATES:

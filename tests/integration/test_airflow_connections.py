@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 from tests.support.connections import hook_of
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.runs.maintenance_runs import RUN_KEY
 from tests.support.servers.azure import AzureServer
 from tests.support.servers.gcs import GcsServer
@@ -183,7 +184,7 @@ def test_a_session_is_renewed_while_a_table_is_open(
     }
     options = {**s3_server.storage_options, "endpoint_url": proxy.endpoint, "assume_role": role}
     table = hook_of(monkeypatch, "delta", options).get_table(s3_table)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while len(store_keys(proxy)) < 3 and time.monotonic() < deadline:
         assert table.snapshot().num_files
         time.sleep(0.2)

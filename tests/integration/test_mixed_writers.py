@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.mixed_writers.parts import single_driver_commit
 from tests.support.mixed_writers.scenarios import SCENARIOS, Site
 from tests.support.servers.dynamodb import DynamoDBServer, running_dynamodb
@@ -13,8 +14,6 @@ from tests.support.servers.s3 import S3Server
 
 from delta_log.log.file_names import commit_key
 from delta_log.storage.opening import open_storage
-
-_SECONDS = 600.0
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Site:
 def test_no_row_is_lost_and_no_compaction_to_appends_and_every_version_is_what_was_committed(
     fleet: str, commits: int, site: Site
 ) -> None:
-    result = SCENARIOS[fleet](site, commits, _SECONDS)
+    result = SCENARIOS[fleet](site, commits, 2 * PATIENCE_SECONDS)
     assert min(result.commits.values()) >= commits
     assert set(result.versions_read.values()) == {result.versions}
     print("\n".join(result.lines()))  # noqa: T201 - for `pytest -s`

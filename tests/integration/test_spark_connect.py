@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.servers.gate import Gate
 from tests.support.servers.spark_connect import TOKEN, SparkConnect, running_spark_connect
 from tests.support.tables.small_tables import write_parts
@@ -36,7 +37,6 @@ KEY = "5e" * 32
 #: What two runs of the same work need not have in common.
 OWN = ("table", "run_id", "started_ms", "finished_ms")
 #: Far longer than it takes, and much shorter than a server keeps a detached operation.
-SECONDS_TO_STOP = 60
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def begin(spec: JobSpec, submission: str | None = None) -> JobHandle:
 
 
 def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS_TO_STOP
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.1)

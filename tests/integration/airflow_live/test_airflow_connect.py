@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from deltalake import DeltaTable
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.servers.gate import Gate
 from tests.support.servers.spark_connect import TOKEN, SparkConnect, running_spark_connect
 
@@ -22,7 +23,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark]
 
 WriteTable = Callable[[str], Path]
 DAG_ID = "optimize_on_spark_connect"
-_SECONDS = 90
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def connect_server(airflow: LiveAirflow, tmp_path_factory: pytest.TempPathFactor
 
 
 def wait_until(found: Callable[[], Any], what: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not found():
         assert time.monotonic() < deadline, what()
         time.sleep(0.3)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from deltalake import DeltaTable
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.tables.small_tables import with_unknown_feature, write_days
 
 from delta_log import Table
@@ -43,7 +44,7 @@ def operations(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def wait_for(airflow: LiveAirflow, run_id: str, holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, airflow.story(DAG_ID, run_id)
         time.sleep(0.5)

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import psutil  # type: ignore[import-untyped]
 import pytest
 from deltalake import DeltaTable
+from tests.support.environment.patience import PATIENCE_SECONDS
 
 from live_airflow import LiveAirflow
 
@@ -120,7 +121,7 @@ def test_a_task_killed_while_its_job_is_at_work_is_tried_again(
     run_id = run(airflow, "killed_at_work", table)
     assert airflow.task("killed_at_work", run_id, "optimize")["try_number"] == 2
     assert (version_of(table), rows_of(table)) == (before + 1, rows)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while jobs_on(table) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert jobs_on(table) == [], "the first try's job has noticed that its task is gone"
@@ -192,7 +193,7 @@ def test_a_commit_starts_the_dag_that_waits_for_maintenance_and_an_idle_run_does
     run(airflow, "optimize", followed_table)
     idle = run(airflow, "optimize", followed_table)
     assert airflow.xcom("optimize", idle, "optimize")["status"] == "nothing_to_do"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not (woken := airflow.call("GET", "/api/v2/dags/after_maintenance/dagRuns")["dag_runs"]):
         assert time.monotonic() < deadline
         time.sleep(0.5)

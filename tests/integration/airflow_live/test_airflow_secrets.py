@@ -14,6 +14,7 @@ import pytest
 from cryptography.fernet import Fernet, InvalidToken
 from deltalake import write_deltalake
 from tests.support.checks.secret_search import holds
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.runs.tail_runs import patiently
 from tests.support.servers.s3 import S3Server
 
@@ -75,7 +76,7 @@ def _as_bytes(value: Any) -> bytes:
 
 
 def wait_until_deferred(airflow: LiveAirflow, run_id: str) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + PATIENCE_SECONDS
     path = f"/api/v2/dags/{_DAG_ID}/dagRuns/{quote(run_id, safe='')}/taskInstances/wait"
     while patiently(airflow, "GET", path)["state"] != "deferred":
         assert airflow.run_state(_DAG_ID, run_id) in {"queued", "running"}, airflow.story(_DAG_ID, run_id)

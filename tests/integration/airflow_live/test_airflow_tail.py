@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.runs.tail_runs import DataVersions, RunReader, TailedTable, Writers, settle
 
 from delta_log import Table
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 
 WriteTable = Callable[[str], Path]
-_PATIENCE_SECONDS = 240
 
 
 def wait_for(what: str, found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not (value := found()):
         assert time.monotonic() < deadline, what
         time.sleep(1)
@@ -81,7 +81,7 @@ def test_every_data_version_wakes_its_dag_though_the_triggerer_is_killed_and_the
         wait_until_healthy(airflow)
     finally:
         writers.stop()
-    found = settle(readers, versions, _PATIENCE_SECONDS)
+    found = settle(readers, versions, PATIENCE_SECONDS)
     for name, told in found.items():
         assert told.missing(versions[name].gather()) == []
         assert told.breaks() == []

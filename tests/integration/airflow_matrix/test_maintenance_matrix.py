@@ -19,6 +19,7 @@ import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.runs.maintenance_matrix import (
     CELLS_AT_ONCE,
     Cell,
@@ -38,7 +39,6 @@ from live_airflow import LiveAirflow
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark]
 
 CELLS = cells_of_run()
-_SECONDS = 240
 #: Airflow tells a task that it is killed when its process sends the next heartbeat.
 _SECONDS_TO_END = 15
 #: How long jobs are held up while their tasks are deferred.
@@ -147,7 +147,7 @@ class Case:
             self.remark = f"yes, deferred {waited:.0f} s after its job was at work"
 
     def wait_until(self, found: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not (value := found()):
             assert time.monotonic() < deadline, self.story
             # Some cases ask Airflow at the same time, and each answer costs its server.

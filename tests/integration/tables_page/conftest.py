@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from tests.support import ROOT
 from tests.support.environment.corpus import Corpus, corpus_is_there
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.environment.prerequisites import absent
 from tests.support.runs.lakehouse import STRANGER, WIDE, Lakehouse, Visit
 from tests.support.servers.program import NODE, npm_of, teller
@@ -137,9 +138,9 @@ def lakehouse(
         airflow.stop()
 
 
-def _wait_for_watcher(airflow: LiveAirflow, identity: str, seconds: float = 120) -> None:
+def _wait_for_watcher(airflow: LiveAirflow, identity: str) -> None:
     """Return when the watcher has kept a place, and the page has looked at it."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             airflow.call("GET", f"/delta-tables/v1/tables/{identity}")
@@ -215,6 +216,7 @@ def visit(lakehouse: Lakehouse, browser: Browser) -> Visit:
         token = airflow.call("POST", "/auth/token", {"username": user, "password": password})
         context.add_cookies([{"name": "_token", "value": token["access_token"], "url": airflow.url}])
         page = context.new_page()
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
         faults: list[str] = []
         page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: faults.append(str(error)))

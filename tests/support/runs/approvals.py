@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from tests.support.environment.patience import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from live_airflow import LiveAirflow
 
@@ -18,7 +20,7 @@ def planned(airflow: LiveAirflow, dag_id: str, table: Path) -> str:
     run_id = airflow.trigger(dag_id, conf={"table": str(table)})
 
     def wait_for(holds: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not holds():
             assert time.monotonic() < deadline, airflow.story(dag_id, run_id)
             time.sleep(0.5)

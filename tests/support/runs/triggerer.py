@@ -12,9 +12,9 @@ from airflow.triggers.shared_stream import SharedStreamManager
 
 from airflow_delta.testing import FakeAssetStateStore
 from airflow_delta.triggers.table_event_trigger import TableEventTrigger
+from tests.support.environment.patience import PATIENCE_SECONDS
 
 #: Far more than any wait takes: how long a test waits before it fails.
-_PATIENCE_SECONDS = 120.0
 
 
 def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -92,7 +92,7 @@ class Triggerer:
         return self.events
 
     async def wait_for(self, condition: Any) -> None:
-        deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
+        deadline = asyncio.get_running_loop().time() + PATIENCE_SECONDS
         while not condition():
             if self._task.done():
                 self._task.result()

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # Airflow depends on it
 
+from tests.support.environment.patience import PATIENCE_SECONDS
+
 _TRIES = 5
-_SECONDS_TO_START = 60
 _SECONDS_TO_STOP = 10
 
 
@@ -65,7 +66,7 @@ def free_port() -> int:
 
 def _listens(process: subprocess.Popen[bytes], port: int) -> bool:
     """Waits until this very process listens at the port; an answer alone may come from a stranger who took the port."""
-    deadline = time.monotonic() + _SECONDS_TO_START
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         if port in _listened_ports(process.pid):
             return True

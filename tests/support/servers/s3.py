@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.servers.process import running
 from tests.support.servers.program import GoProgram
 
@@ -139,7 +140,7 @@ class S3Server:
         from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
         client = self._token_service()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 client.assume_role(RoleArn="arn:aws:iam::123456789012:role/ready", RoleSessionName="tests")

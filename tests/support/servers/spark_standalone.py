@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.environment.patience import PATIENCE_SECONDS
 from tests.support.servers.process import free_port, running
 
 _WORKERS = 2
 #: More than there are, since most of what runs on them waits.
 _CORES_EACH, _MEMORY_EACH = 8, "6g"
-_SECONDS_TO_REGISTER = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def running_spark_cluster(
 
             home = _made(directory / f"worker-{number}")
             stack.enter_context(running(worker, home, {**_environment(home), **(environment or {})}))
-        deadline = time.monotonic() + _SECONDS_TO_REGISTER
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while cluster.state()["aliveworkers"] < _WORKERS:
             assert time.monotonic() < deadline, cluster.state()
             time.sleep(0.2)
