@@ -71,7 +71,7 @@ def test_a_refusal_is_a_report_with_the_facts(tmp_path: Path) -> None:
     ("text", "problem"),
     [
         ("{", "is not JSON"),
-        ("[" * 5_000, "nested too deeply"),
+        ("[" * 100_000, "nested too deeply"),
         (
             '{"contract_version": 1, "operation": 1, "table": "t", "run_id": "r"}',
             "got `int` - at `$.operation`",
