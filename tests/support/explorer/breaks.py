@@ -161,7 +161,7 @@ def _counts_staged_files(self: ManagedStorage) -> CatalogState | None:
     for info in self._inner.list_from(STAGED.rstrip("/"), f"{following:020d}"):
         if info.name.startswith(f"{following:020d}"):
             found = RatifiedCommit(following, info.name, info.size, info.modification_time_ms, 0)
-            self._state = CatalogState(following, (*state.commits, found))
+            self._learn(CatalogState(following, (*state.commits, found)))
     return self._state
 
 
@@ -171,13 +171,13 @@ def _publishes_backwards(self: ManagedStorage, version: int) -> None:
     for commit in reversed(commits):
         self._publish_one(commit)
     if commits:
-        self._state = self._catalog.set_published(version)
+        self._learn(self._catalog.set_published(version))
 
 
 def _tells_too_early(self: ManagedStorage, version: int) -> None:
     assert self._state is not None
     commits = [one for one in self._state.commits if one.version <= version]
-    self._state = self._catalog.set_published(version)
+    self._learn(self._catalog.set_published(version))
     for commit in commits:
         self._publish_one(commit)
 
@@ -190,11 +190,11 @@ def _publishes_what_is_staged(
 
 
 def _trusts_a_lost_answer(
-    self: ManagedStorage, commit: RatifiedCommit, data: bytes, domains: Mapping[str, Any]
+    self: ManagedStorage, commit: RatifiedCommit, data: bytes, domains: Mapping[str, str]
 ) -> bool:
     """Takes a request without an answer for one without effect."""
     try:
-        self._state = self._catalog.ratify(commit, domains)
+        self._learn(self._catalog.ratify(commit, domains))
     except (StorageError, VersionTaken, TooManyUnpublished):
         return False
     return True

@@ -11,7 +11,6 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -256,7 +255,7 @@ class StoredCatalog(CommitCatalog):
     def load(self) -> CatalogState:
         return msgspec.json.decode(self._state, type=CatalogState)
 
-    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, Any]) -> CatalogState:
+    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, str]) -> CatalogState:
         raise NotImplementedError
 
     def set_published(self, version: int) -> CatalogState:

@@ -240,7 +240,7 @@ class ActorCatalog(CommitCatalog):
     def load(self) -> CatalogState:
         return self._ask("load")
 
-    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, Any]) -> CatalogState:
+    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, str]) -> CatalogState:
         return self._ask("ratify", msgspec.json.encode(commit))
 
     def set_published(self, version: int) -> CatalogState:

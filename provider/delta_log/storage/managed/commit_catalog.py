@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
 
@@ -68,10 +67,10 @@ class CommitCatalog(ABC):
         """Return the state of the table now; ``None``: no catalog manages its commits."""
 
     @abstractmethod
-    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, Any]) -> CatalogState:
+    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, str]) -> CatalogState:
         """Ask for a staged commit to become its version, and return the state after it.
 
-        :param domains: metadata domains that the commit sets, with their configurations as JSON values.
+        :param domains: metadata domains that the commit sets, with their configurations.
         :raises VersionTaken, TooManyUnpublished: it did not become the version by this request.
         """
 

@@ -74,14 +74,23 @@ class ManagedStorage(WrappedStorage):
         self._catalog, self._new_id, self._sleep = catalog, new_id, sleep
         #: The last state that the catalog told. What it says of a ratified version stays true.
         self._state: CatalogState | None = None
+        #: Commits that the catalog has held, as listings show them. They stay so when they are published: who has read such a commit
+        #: must not take it for another one.
+        self._held: dict[int, FileInfo] = {}
         self._is_unmanaged = False
 
     def _loaded(self) -> CatalogState | None:
         """Ask the catalog now; ``None``: it does not manage the table."""
         if not self._is_unmanaged:
-            self._state = self._catalog.load()
-            self._is_unmanaged = self._state is None
+            state = self._catalog.load()
+            self._is_unmanaged = state is None
+            if state is not None:
+                self._learn(state)
         return self._state
+
+    def _learn(self, state: CatalogState) -> None:
+        self._state = state
+        self._held.update((commit.version, _info_of(commit)) for commit in state.commits)
 
     def _known(self, version: int = 0) -> CatalogState | None:
         """Return the last state if it has a version, else the state now."""
@@ -137,8 +146,10 @@ class ManagedStorage(WrappedStorage):
             return self._inner.head(key)
         if version > state.latest_version:
             return None
-        commit = state.commit(version)
-        return self._inner.head(key) if commit is None else _info_of(commit)
+        if state.commit(version) is not None:
+            return self._held[version]
+        published = self._inner.head(key)
+        return None if published is None else self._held.get(version, published)
 
     def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
         return Storage.head_many(self, keys) if _has_commit(keys) else self._inner.head_many(keys)
@@ -149,7 +160,7 @@ class ManagedStorage(WrappedStorage):
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
         state = self._loaded() if directory == _LOG_DIRECTORY else None
         listed = self._inner.list_from(directory, start_name)
-        return listed if state is None else _merged(state, listed, start_name)
+        return listed if state is None else _merged(state, self._held, listed, start_name)
 
     # -- commits -----------------------------------------------------------------------------------------
 
@@ -203,13 +214,13 @@ class ManagedStorage(WrappedStorage):
             raise StorageError(f"{key} was written, and is not there. Nothing was committed. Run again.", key)
         return RatifiedCommit(version, name, len(data), info.modification_time_ms, timestamp_ms)
 
-    def _ratified(self, commit: RatifiedCommit, data: bytes, domains: Mapping[str, Any]) -> bool:
+    def _ratified(self, commit: RatifiedCommit, data: bytes, domains: Mapping[str, str]) -> bool:
         """Do step 2; ``False``: another commit has become the version."""
         failure: Exception | None = None
         is_open = False
         for attempt in range(_ATTEMPTS):
             try:
-                self._state = self._catalog.ratify(commit, domains)
+                self._learn(self._catalog.ratify(commit, domains))
                 return True
             except TooManyUnpublished as error:
                 failure = error
@@ -253,7 +264,7 @@ class ManagedStorage(WrappedStorage):
         for commit in commits:
             self._publish_one(commit)
         if commits:
-            self._state = self._catalog.set_published(commits[-1].version)
+            self._learn(self._catalog.set_published(commits[-1].version))
 
     def _publish_one(self, commit: RatifiedCommit) -> None:
         key = _commit_key(commit.version)
@@ -386,25 +397,31 @@ def _last_version(name: str) -> int | None:
     return None if found is None else int(found[2] or found[1])
 
 
-def _merged(state: CatalogState, listed: Iterable[FileInfo], start_name: str) -> Iterator[FileInfo]:
-    """Yield the files of a log in byte order, with the commits that the catalog holds, and nothing above its newest version."""
-    infos = [info for info in map(_info_of, state.commits) if info.name >= start_name]
-    held = {info.name for info in infos}
+def _merged(
+    state: CatalogState, held: Mapping[int, FileInfo], listed: Iterable[FileInfo], start_name: str
+) -> Iterator[FileInfo]:
+    """Yield the files of a log in byte order, with the commits that the catalog holds, and nothing above its newest version.
+
+    :param held: how to show commits that the catalog holds or has held, by version.
+    """
+    unpublished = [held[commit.version] for commit in state.commits]
+    infos = [info for info in unpublished if info.name >= start_name]
+    names = {info.name for info in infos}
     counting = (
-        info
+        held.get(_version_of(info.key) or -1, info)
         for info in listed
-        if info.name not in held and (_last_version(info.name) or 0) <= state.latest_version
+        if info.name not in names and (_last_version(info.name) or 0) <= state.latest_version
     )
     return merge(infos, counting, key=lambda info: info.name.encode())
 
 
-def _told_to_catalog(data: bytes) -> tuple[int, dict[str, Any]]:
+def _told_to_catalog(data: bytes) -> tuple[int, dict[str, str]]:
     """Return the in-commit timestamp of a commit in milliseconds, and the metadata domains that it sets.
 
     :raises InvalidRequest: the commit has no timestamp, or changes the table's metadata or protocol, or removes a domain.
     """
     timestamp_ms: Any = None
-    domains: dict[str, Any] = {}
+    domains: dict[str, str] = {}
     for line in data.splitlines():
         # Nearly all lines are files.
         if line.startswith((b'{"add":', b'{"remove":')):
@@ -417,7 +434,7 @@ def _told_to_catalog(data: bytes) -> tuple[int, dict[str, Any]]:
                 "terms. Nothing was committed. Make this change with an engine that does so."
             )
         if domain is not None:
-            domains[domain["domain"]] = json.loads(domain["configuration"])
+            domains[domain["domain"]] = domain["configuration"]
         timestamp_ms = (action.get("commitInfo") or {}).get("inCommitTimestamp", timestamp_ms)
     if not isinstance(timestamp_ms, int):
         raise InvalidRequest(

@@ -6,6 +6,7 @@ that says where a table is, so servers without this interface serve them as befo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -161,7 +162,7 @@ class UnityCommits(CommitCatalog):
                 self._uri,
             )
 
-    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, Any]) -> CatalogState:
+    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, str]) -> CatalogState:
         added = {
             "version": commit.version,
             "timestamp": commit.timestamp_ms,
@@ -170,28 +171,36 @@ class UnityCommits(CommitCatalog):
             "file-modification-timestamp": commit.modification_time_ms,
         }
         updates: list[dict[str, Any]] = [{"action": "add-commit", "commit": added}]
-        known = {name: domains[name] for name in _DOMAINS if name in domains}
+        known = {name: json.loads(domains[name]) for name in _DOMAINS if name in domains}
         if known:
             updates.append({"action": "set-domain-metadata", "updates": known})
-        return self._updated(updates)
+        try:
+            return self._updated(updates, _CONFLICT, _TOO_MANY)
+        except Declined as declined:
+            if declined.status == _TOO_MANY:
+                raise TooManyUnpublished(str(declined)) from declined
+            if declined.reason in (_VERSION_CONFLICT, ""):
+                raise VersionTaken(str(declined)) from declined
+            raise CommitRefused(str(self), str(declined)) from declined
 
     def set_published(self, version: int) -> CatalogState:
         return self._updated(
             [{"action": "set-latest-backfilled-version", "latest-published-version": version}]
         )
 
-    def _updated(self, updates: list[dict[str, Any]]) -> CatalogState:
-        requirements = [{"type": "assert-table-uuid", "uuid": self._uuid}]
-        body = {"requirements": requirements, "updates": updates}
+    def _updated(self, updates: list[dict[str, Any]], *handled: int) -> CatalogState:
+        """
+        :param handled: statuses that the caller handles.
+        :raises Declined: the answer has one of these statuses.
+        """
+        body = {"requirements": [{"type": "assert-table-uuid", "uuid": self._uuid}], "updates": updates}
         try:
-            loaded = self._hasty.client.post(_Loaded, self._path, body, (_BAD, _CONFLICT, _TOO_MANY))
+            loaded = self._hasty.client.post(_Loaded, self._path, body, (_BAD, *handled))
         except NotFound as error:
             raise CommitRefused(str(self), str(error)) from error
         except Declined as declined:
-            if declined.status == _TOO_MANY:
-                raise TooManyUnpublished(str(declined)) from declined
-            if declined.status == _CONFLICT and declined.reason in (_VERSION_CONFLICT, ""):
-                raise VersionTaken(str(declined)) from declined
+            if declined.status != _BAD:
+                raise
             raise CommitRefused(str(self), str(declined)) from declined
         return self._state(loaded)
 
