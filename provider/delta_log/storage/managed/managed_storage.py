@@ -137,7 +137,7 @@ class ManagedStorage(WrappedStorage):
         return self._inner.open_read(self._place(key))
 
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
-        return Storage.read_many(self, keys) if _has_commit(keys) else self._inner.read_many(keys)
+        return Storage.read_many(self, keys) if self._has_commit(keys) else self._inner.read_many(keys)
 
     def head(self, key: str) -> FileInfo | None:
         version = _version_of(key)
@@ -152,10 +152,16 @@ class ManagedStorage(WrappedStorage):
         return None if published is None else self._held.get(version, published)
 
     def head_many(self, keys: Sequence[str]) -> Iterator[FileInfo | None]:
-        return Storage.head_many(self, keys) if _has_commit(keys) else self._inner.head_many(keys)
+        return Storage.head_many(self, keys) if self._has_commit(keys) else self._inner.head_many(keys)
 
     def sizes_and_times(self, keys: Sequence[str]) -> tuple[list[int | None], list[int | None]]:
-        return Storage.sizes_and_times(self, keys) if _has_commit(keys) else self._inner.sizes_and_times(keys)
+        if self._has_commit(keys):
+            return Storage.sizes_and_times(self, keys)
+        return self._inner.sizes_and_times(keys)
+
+    def _has_commit(self, keys: Sequence[str]) -> bool:
+        """Tell whether a commit that the catalog decides about is among the keys."""
+        return any(_version_of(key) is not None for key in keys) and self._known() is not None
 
     def list_from(self, directory: str, start_name: str = "") -> Iterator[FileInfo]:
         state = self._loaded() if directory == _LOG_DIRECTORY else None
@@ -372,10 +378,6 @@ def _version_of(key: str) -> int | None:
     """Return the version whose commit a key names; ``None``: it names something else."""
     commit = _COMMIT.fullmatch(key)
     return None if commit is None else int(commit[1])
-
-
-def _has_commit(keys: Sequence[str]) -> bool:
-    return any(_version_of(key) is not None for key in keys)
 
 
 def _commit_key(version: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -166,6 +167,24 @@ def test_a_commit_that_did_not_reach_the_catalog_is_sent_again(catalog: FakeUnit
     assert transaction.commit(Change("VACUUM END")).version == FIRST + 1
     added = [update for updates in catalog.managed(NAME).requests for update in updates]
     assert sum(update["action"] == "add-commit" for update in added) == 1
+
+
+def test_a_commit_outlives_an_outage_of_the_catalog(catalog: FakeUnityCatalog) -> None:
+    table = opened(catalog)
+    transaction = Transaction(table.storage, table.snapshot(), Operation.VACUUM, Runtime())
+    catalog.is_down = True
+    Timer(0.5, setattr, (catalog, "is_down", False)).start()
+    assert transaction.commit(Change("VACUUM END")).version == FIRST + 1
+
+
+def test_the_row_id_mark_of_a_commit_is_told_with_it(catalog: FakeUnityCatalog) -> None:
+    domain = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":41}', "removed": False}
+    actions = ({"commitInfo": {"inCommitTimestamp": 1_800_000_000_000}}, {"domainMetadata": domain})
+    body = "".join(json.dumps(action) + "\n" for action in actions).encode()
+    assert opened(catalog).storage.put_if_absent(commit_key(FIRST + 1), body) is True
+    assert catalog.managed(NAME).domains == {"delta.rowTracking": {"rowIdHighWaterMark": 41}}
+    added = [updates for updates in catalog.managed(NAME).requests if updates[0]["action"] == "add-commit"]
+    assert len(added) == 1
 
 
 def test_a_full_catalog_is_relieved_before_the_commit(catalog: FakeUnityCatalog, other: OtherWriter) -> None:
