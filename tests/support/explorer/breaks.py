@@ -22,8 +22,6 @@ from delta_log.log.log_segment import LogListing
 from delta_log.storage.managed.commit_catalog import (
     CatalogState,
     RatifiedCommit,
-    TooManyUnpublished,
-    VersionTaken,
 )
 from delta_log.storage.managed.managed_storage import ManagedStorage
 from delta_log.transaction import conflict, rebase, transaction
@@ -189,17 +187,6 @@ def _publishes_what_is_staged(
     return _STAGED(self, version, data, timestamp_ms)
 
 
-def _trusts_a_lost_answer(
-    self: ManagedStorage, commit: RatifiedCommit, data: bytes, domains: Mapping[str, str]
-) -> bool:
-    """Takes a request without an answer for one without effect."""
-    try:
-        self._learn(self._catalog.ratify(commit, domains))
-    except (StorageError, VersionTaken, TooManyUnpublished):
-        return False
-    return True
-
-
 def _goes_around(self: ManagedStorage, key: str, data: bytes) -> bool:
     return self._inner.put_if_absent(key, data)
 
@@ -283,7 +270,6 @@ BREAKS = [
     _broken_manager("a staged file counts that was not ratified", ("append",), "_loaded", _counts_staged_files),
     _broken_manager("a commit is published before it is ratified", ("append",), "_staged", _publishes_what_is_staged),
     _broken_manager("the catalog is told of a commit before it is published", ("append",), "_publish", _tells_too_early, 1),
-    _broken_manager("a lost answer of the catalog is taken for a refusal", ("append",), "_ratified", _trusts_a_lost_answer, 1),
     _broken_manager("a commit goes around the catalog", ("append",), "put_if_absent", _goes_around),
     _broken_manager("a checkpoint is written of a version that is not published", ("checkpoint",), "_prepare",
                     lambda *_: None),

@@ -9,7 +9,7 @@ Protocol section "Catalog-managed tables". Commit N goes through these steps:
 
 A writer that dies after step 2 has committed. Readers find the commit through the catalog, and the next writer does steps 3 and 4 for
 it. The same writer does so before it writes a checkpoint or a log compaction, which only published versions may have. A staged file
-that the catalog does not name counts for nothing.
+that the catalog does not name counts for nothing, and stays until a log cleanup deletes its version.
 
 For readers of this storage, ``_delta_log/N.json`` is the commit that the catalog holds for version N, else the published file. There is
 nothing above the newest ratified version, whatever lies in the log. The catalog is asked before the log is listed: a commit that it
@@ -26,7 +26,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from heapq import merge
 from typing import IO, Any
 
@@ -190,7 +190,6 @@ class ManagedStorage(WrappedStorage):
             return False
         commit = self._staged(version, data, timestamp_ms)
         if not self._ratified(commit, data, domains):
-            self._delete_quietly(_staged_key(commit))
             return False
         try:
             self._publish(version)
@@ -367,11 +366,6 @@ class ManagedStorage(WrappedStorage):
             f"The catalog still holds version {held[-1].version}, although it was told that it is published. Nothing was deleted. Run again.",
             _staged_key(held[-1]),
         )
-
-    def _delete_quietly(self, key: str) -> None:
-        """Delete a staged file that was not ratified, and never will be. If that fails, the file stays until a log cleanup."""
-        with suppress(StorageError):
-            self._inner.delete([key])
 
 
 def _version_of(key: str) -> int | None:
