@@ -89,8 +89,9 @@ class ManagedStorage(WrappedStorage):
         return self._state
 
     def _learn(self, state: CatalogState) -> None:
-        self._state = state
+        # In this order: another thread that finds the state finds its commits here.
         self._held.update((commit.version, _info_of(commit)) for commit in state.commits)
+        self._state = state
 
     def _known(self, version: int = 0) -> CatalogState | None:
         """Return the last state if it has a version, else the state now."""
