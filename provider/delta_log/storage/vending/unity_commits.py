@@ -121,7 +121,15 @@ class UnityCommits(CommitCatalog):
                 "open",
                 f"{self} is a managed table, and {place} has no delta/v1 interface for its commits: {error}",
             ) from error
-        return self._state(loaded) if loaded.is_managed else None
+        if loaded.is_managed:
+            return self._state(loaded)
+        if self._uuid is None:
+            return None
+        # Commits that went to the store from now on would go around the catalog of the table that was opened.
+        raise StorageError(
+            f"{self} was a table that {place} manages when this work began, and is none any more. What was committed stands. Run again.",
+            self._uri,
+        )
 
     def __str__(self) -> str:
         return f"{self._patient.scheme}://{'.'.join(self._name)}"
@@ -139,7 +147,7 @@ class UnityCommits(CommitCatalog):
         if latest is None or (versions and versions != list(range(latest + 1 - len(versions), latest + 1))):
             raise StorageError(
                 f"{place} has the newest version {latest} and holds the versions {versions}, which do not lead up to it: it has forgotten a "
-                "commit. Nothing was written. Ask for its administrator.",
+                "commit. Nothing was written. Ask its administrator.",
                 self._uri,
                 is_final=True,
             )

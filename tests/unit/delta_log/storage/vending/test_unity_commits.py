@@ -77,6 +77,14 @@ def test_a_table_that_was_moved_or_made_anew_is_not_written_to(fake: FakeUnityCa
     assert fake.managed(NAME).latest_version == 0
 
 
+def test_an_external_table_that_takes_the_name_is_not_written_to(fake: FakeUnityCatalog) -> None:
+    commits = opened(fake)
+    assert commits.load() is not None
+    fake.register(NAME, AT)
+    with pytest.raises(StorageError, match="is none any more"):
+        commits.load()
+
+
 def test_a_catalog_that_has_forgotten_a_commit_is_told(fake: FakeUnityCatalog) -> None:
     commits = opened(fake)
     for version in (1, 2, 3):
