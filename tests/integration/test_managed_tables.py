@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.servers.s3 import S3Server
@@ -15,7 +15,8 @@ from tests.support.tables.managed_tables import (
     NAME,
     OtherWriter,
     commit_path,
-    published_ids,
+    ids_of_delta_rs,
+    unmanaged_copy,
     write_managed,
 )
 
@@ -26,6 +27,9 @@ from delta_log import Table
 from delta_log.storage.managed.maintenance import DATA_CLEANUP, DATA_REORGANIZATION, METADATA_CLEANUP
 from delta_log.testing.fake_catalogs import FakeUnityCatalog
 from delta_maintenance.cli.main import main
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ADDRESS = f"uc://{NAME}"
 COMMANDS = (
@@ -126,7 +130,18 @@ def test_a_managed_table_is_maintained_by_its_name(
     here, latest = managed.download(), catalog.latest_version
     assert all(commit_path(here, version).exists() for version in range(FIRST, latest + 1))
     assert not commit_path(here, latest + 1).exists()
-    assert published_ids(here, tmp_path / "copy") == managed.ids
+    assert ids_of_delta_rs(unmanaged_copy(here, tmp_path / "copy")) == managed.ids
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("managed", ["disk"], indirect=True)
+def test_delta_spark_reads_what_is_published(
+    managed: Managed, tmp_path: Path, capsys: pytest.CaptureFixture[str], delta_spark_session: SparkSession
+) -> None:
+    assert run("optimize", managed.options, capsys)[0] == 0
+    copy = unmanaged_copy(managed.download(), tmp_path / "copy")
+    rows = delta_spark_session.read.format("delta").load(copy).select("id").collect()
+    assert sorted(row.id for row in rows) == managed.ids
 
 
 @pytest.mark.parametrize("managed", ["disk"], indirect=True)

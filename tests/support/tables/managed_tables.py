@@ -92,8 +92,8 @@ class OtherWriter:
         return int(commit["version"])
 
 
-def published_ids(table: Path, copy: Path) -> list[int]:
-    """The `id` of each row that delta-rs reads from a copy of the published log, without the feature that it does not know."""
+def unmanaged_copy(table: Path, copy: Path) -> str:
+    """Copy what is published of a table, without the feature that readers by address do not know, and return where it is."""
     shutil.copytree(table, copy, ignore=shutil.ignore_patterns("_staged_commits", "*checkpoint*", "*.crc"))
     first = commit_path(copy, FIRST)
     lines = [json.loads(line) for line in first.read_text().splitlines()]
@@ -101,4 +101,9 @@ def published_ids(table: Path, copy: Path) -> list[int]:
         for features in (protocol["readerFeatures"], protocol["writerFeatures"]):
             features.remove("catalogManaged")
     first.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return sorted(DeltaTable(str(copy)).to_pyarrow_table(columns=["id"])["id"].to_pylist())
+    return str(copy)
+
+
+def ids_of_delta_rs(table: str) -> list[int]:
+    """The `id` of each row that delta-rs reads."""
+    return sorted(DeltaTable(table).to_pyarrow_table(columns=["id"])["id"].to_pylist())
