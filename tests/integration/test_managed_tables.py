@@ -177,6 +177,28 @@ def test_only_permitted_maintenance_is_done(
 
 
 @pytest.mark.parametrize("managed", ["disk"], indirect=True)
+def test_log_cleanup_takes_staged_commits_with_their_versions(
+    managed: Managed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "events" / "_delta_log"
+    for command in (
+        "checkpoint",
+        "optimize",
+        "vacuum",
+    ):  # the checkpoint is of the last version that is older than the retention
+        assert run(command, managed.options, capsys)[0] == 0
+    anchor = FIRST + 2
+    staged = {int(path.name[:20]) for path in (log / "_staged_commits").iterdir()}
+    assert anchor - 1 in staged
+    code, found = run("cleanup-log", managed.options, capsys)
+    assert (code, found["plan"]["anchorVersion"]) == (0, anchor)
+    left = {int(path.name[:20]) for path in (log / "_staged_commits").iterdir()}
+    assert left == {version for version in staged if version >= anchor}
+    assert min(int(path.name[:20]) for path in log.glob("*.json")) == anchor
+    managed.require_unchanged_rows()
+
+
+@pytest.mark.parametrize("managed", ["disk"], indirect=True)
 def test_rows_expire_and_come_back(managed: Managed, capsys: pytest.CaptureFixture[str]) -> None:
     version = managed.table.snapshot().version
     code, found = run("expire --column day --older-than 1d", managed.options, capsys)
