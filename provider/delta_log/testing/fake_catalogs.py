@@ -271,6 +271,8 @@ class FakeUnityCatalog(FakeCatalog):
         found = self.tables.get(name)
         if found is None:
             return declined(_NOT_FOUND, "NoSuchTableException", f"{'.'.join(name)} does not exist")
+        if found.managed is None and changes is not None:
+            return declined(_BAD, "InvalidParameterValueException", "the table is not managed")
         managed = found.managed or FakeManagedTable()
         refusal = None if changes is None else managed.update(found.key, changes)
         loaded = managed.loaded(found.key, found.location or "", is_managed=found.managed is not None)
