@@ -13,6 +13,8 @@
     │   ├── LogReplaced         the log ends before a version that was read from it
     │   ├── ChangesGone         a file that a commit changed was deleted since
     │   ├── UnsupportedFeature  the table needs something that this package does not implement
+    │   │   └── NeedsCatalog    a catalog manages the table, and it was opened without it
+    │   ├── MaintenanceForbidden  the catalog that manages the table does not permit an operation
     │   ├── CorruptLog          a file of the table contradicts the protocol
     │   ├── InvalidMetadata     the table's schema, or what else a commit has set for the whole table, cannot be used
     │   │   └── InvalidProperty  a table property has a value that it cannot have
@@ -36,6 +38,7 @@
         ├── NotAFile            a directory has the name of a file
         ├── BucketNotFound      the store has no bucket or container of that name
         ├── WrongRegion         the bucket is elsewhere than the requests were sent to
+        ├── CommitRefused       the catalog that manages the table refused a commit
         └── CommitUnknown       whether the commit took effect is not known yet
 
 A message states the problem, the reason and the remedy in one printable line. The facts are attributes, see
@@ -268,6 +271,38 @@ class UnsupportedFeature(TableError):
             "docs/reference/supported-protocol lists what is supported; use a newer release or another engine for this table."
         )
         self.features, self.operation = features, operation
+
+
+class NeedsCatalog(UnsupportedFeature):
+    """A catalog decides which commits of the table count, and the table was opened without it."""
+
+    at_fault = "the address"
+
+    def __init__(self, table_uri: str, feature: str) -> None:
+        TableError.__init__(
+            self,
+            f"{table_uri} has the feature {feature}: its catalog decides which commits count, and the files of its log alone cannot tell. "
+            "Nothing was written. Open the table by its name, such as uc://catalog.schema.table, with the catalog in the storage options (in "
+            "Airflow: in the connection).",
+        )
+        self.table_uri, self.features, self.operation = table_uri, (feature,), "open"
+
+
+class MaintenanceForbidden(TableError):
+    """The catalog that manages the table does not permit this maintenance to its clients.
+
+    :ivar maintenance: maintenance in the words of Unity Catalog, such as ``DATA_REORGANIZATION``.
+    """
+
+    at_fault = "the catalog, or the owner of the table"
+
+    def __init__(self, table_uri: str, maintenance: str) -> None:
+        super().__init__(
+            f"The catalog that manages {table_uri} does not permit {maintenance} to its clients. Nothing was written. Have the catalog permit "
+            "it. If you own the table, you may decide so yourself: set owner_permits_maintenance of the catalog's option to true (in Airflow: "
+            "in the extra of the connection)."
+        )
+        self.table_uri, self.maintenance = table_uri, maintenance
 
 
 #: What to do about a statement of the log about a file: the file is not broken, and its commit cannot be changed.
@@ -689,3 +724,22 @@ class CommitUnknown(StorageError):
     A caller that repeats the work with the same transaction learns the outcome: if the commit took effect, the repetition
     commits nothing.
     """
+
+
+class CommitRefused(StorageError):
+    """The catalog that manages the table answered a commit, and refused it. Nothing was committed."""
+
+    at_fault = "the catalog, or the commit"
+    retryable = False
+    when_retryable = ""
+
+    def __init__(self, table_uri: str, said: str) -> None:
+        """
+        :param said: answer of the catalog.
+        """
+        super().__init__(
+            f"The catalog that manages {table_uri} refused a commit ({brief(said)}). Nothing was committed. Another try fails likewise, unless "
+            "the catalog or the table in it changes.",
+            table_uri,
+        )
+        self.table_uri = table_uri

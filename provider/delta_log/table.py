@@ -56,7 +56,7 @@ class Table:
         if same_store(uri, self.uri) and not is_foreign and hasattr(self.storage, "beside"):
             beside: Storage = self.storage.beside(uri)  # shares the client, which takes long to make
             return beside
-        left_out = ("lock", "vended") if is_foreign else ("lock",)
+        left_out = ("lock", "managed_by", "vended") if is_foreign else ("lock", "managed_by")
         options = {name: value for name, value in self._storage_options.items() if name not in left_out}
         same_kind = family_of(scheme_of(uri)) == family_of(scheme_of(self.uri))
         return open_storage(uri, options if same_kind else None)

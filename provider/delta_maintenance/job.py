@@ -18,6 +18,12 @@ from delta_log.errors import DeltaLogError, StorageError
 from delta_log.redaction import redact
 from delta_log.runtime import Runtime
 from delta_log.snapshot.table_identity import noticing_a_drop
+from delta_log.storage.managed.maintenance import (
+    DATA_CLEANUP,
+    DATA_REORGANIZATION,
+    METADATA_CLEANUP,
+    require_permission,
+)
 from delta_log.storage.storage import REQUESTS
 from delta_log.storage.table_uri import require_within
 from delta_log.table import Table
@@ -89,6 +95,17 @@ RUN: dict[str, str] = {
 }
 
 
+#: The maintenance that the catalog of a managed table has to permit for an operation. Others are ordinary commits, or permitted always.
+_PERMISSIONS: dict[str, str] = {
+    "optimize": DATA_REORGANIZATION,
+    "purge": DATA_REORGANIZATION,
+    "analyze": DATA_REORGANIZATION,
+    "generate": DATA_REORGANIZATION,
+    "vacuum": DATA_CLEANUP,
+    "cleanup-log": METADATA_CLEANUP,
+}
+
+
 def run_job(spec: JobSpec, site: JobSite, progress: ProgressReporter) -> JobReport:
     """Open the table and do what the spec asks. Only an exception that ends the process is raised.
 
@@ -144,6 +161,8 @@ def run_on(table: Table, spec: JobSpec, site: JobSite, progress: ProgressReporte
 
     try:
         run: Callable[[JobSpec, JobContext], JobReport] = import_module(RUN[spec.operation]).run
+        if spec.operation in _PERMISSIONS:
+            require_permission(table.storage, _PERMISSIONS[spec.operation])
         with noticing_a_drop(table.storage, lambda: table.has_been_read):
             report = run(spec, context)
         return _with_reading(report, context) if site.ends_with_reading else report

@@ -96,6 +96,24 @@ def test_three_writers_with_two_faults() -> None:
     assert found.ends["done"] > 300
 
 
+@pytest.mark.parametrize("kind", actors.MANAGED)
+def test_one_writer_of_a_managed_table_survives_a_fault_at_every_call_of_store_and_catalog(kind: str) -> None:
+    search = Search([kind], actors.managed_table())
+    found = search.sampled(1, 60, 0) if kind == "vacuum" else search.exhaustive(faults=1)
+    assert {"die", "fail"} <= found.faults.keys()
+
+
+def test_every_order_of_two_writers_of_a_managed_table_is_a_serial_history() -> None:
+    found = Search(("compaction", "delete"), actors.managed_table()).exhaustive(faults=0)
+    assert found.ends["done"] > 400
+
+
+@pytest.mark.parametrize("kinds", tuple(combinations_with_replacement(actors.MANAGED, 2)), ids="+".join)
+def test_two_writers_of_a_managed_table_survive_a_fault(kinds: tuple[str, ...]) -> None:
+    found = Search(kinds, actors.managed_table()).sampled(1, 15, 0)
+    assert found.runs == 15
+
+
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.what)
 def test_each_break_is_seen_and_the_sound_code_is_not_accused(broken: Break) -> None:
     assert broken.is_caught()

@@ -23,7 +23,7 @@ SCHEMES: Mapping[str, str] = {
     "gravitino": "gravitino",
 }
 #: Members of the extra that are for the catalog.
-MEMBERS = ("token_uri", "scope", "ca_bundle", "metalake", "vended_credentials")
+MEMBERS = ("token_uri", "scope", "ca_bundle", "metalake", "vended_credentials", "owner_permits_maintenance")
 
 
 def storage_options(fields: ConnectionFields) -> dict[str, Any]:

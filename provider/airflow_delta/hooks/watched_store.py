@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from airflow_delta.hooks.delta_table import DeltaTableHook
 from delta_log.printable import printable_logger
+from delta_log.storage.schemes import NAMED_TABLE_OPTIONS
 from delta_log.storage.table_uri import is_name
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class WatchedStore:
             hook = self._hook
         location = self._location(hook, table_uri)
         hook.require_allowed(location)
-        return pool.open(location, hook.opening_options(table_uri).get("vended"))
+        options = hook.opening_options(table_uri)
+        return pool.open(location, {name: options[name] for name in NAMED_TABLE_OPTIONS if name in options})
 
     def follow(self, table_uri: str, storage: Storage) -> Storage:
         """The storage of a table that is open already: another one if its name leads elsewhere by now. Blocks."""

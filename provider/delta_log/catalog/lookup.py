@@ -4,7 +4,8 @@ A lookup is one request, or two. Options of catalogs (:data:`~delta_log.storage.
 store, which never sees them: ``glue`` (:mod:`delta_log.catalog.glue`), ``hive_metastore`` (:mod:`delta_log.catalog.hive`), and ``unity``,
 ``polaris``, ``lakekeeper`` and ``gravitino`` (:mod:`delta_log.catalog.rest`). The client library of a catalog is loaded by the first lookup.
 
-Some catalogs give out credentials for the store. :func:`opening_options` says so to the store by the option ``vended``.
+Some catalogs give out credentials for the store, and some ratify the commits of tables. :func:`opening_options` says so to the store by
+the options ``vended`` and ``managed_by``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from importlib import import_module
 from typing import Any, Protocol
 
 from delta_log.catalog.table_name import TableName
-from delta_log.errors import InvalidRequest, NotDelta, UnsupportedFeature
+from delta_log.errors import InvalidRequest, NotDelta
 from delta_log.storage.schemes import CATALOG_OPTIONS, CATALOGS, kind_of, opened_kind, scheme_of
 from delta_log.storage.table_uri import is_name, one_spelling
 
@@ -70,8 +71,8 @@ def locate_all(
             location = None if entry is None else _location(entry, name)
         except NotDelta:
             continue
-        # A location that is no address, or a table that is not supported: the lookup says so, and the other tables are found.
-        except (InvalidRequest, UnsupportedFeature):
+        # A location that is no address: the lookup says so, and the other tables are found.
+        except InvalidRequest:
             pass
         yield name, location
 
@@ -105,15 +106,22 @@ def opening_options(address: str, storage_options: Mapping[str, Any] | None = No
 
     For a name in a catalog that gives out credentials, the option ``vended`` says which ones the store is opened with; each process gets
     them for itself and renews them (:mod:`delta_log.storage.vending.vended_credentials`). ``vended_credentials`` of the catalog's option
-    may say otherwise.
+    may say otherwise. For a catalog that may ratify commits, ``managed_by`` says which table of it to ask for
+    (:mod:`delta_log.storage.managed`).
 
     :param address: address or name of the table.
     :raises InvalidRequest: the name is wrong.
     """
     options, name = without_catalogs(storage_options), TableName.parse(address)
-    if name is None or not CATALOGS[name.catalog].vends:
+    if name is None:
         return options
-    catalog = (storage_options or {}).get(CATALOGS[name.catalog].option)
-    if isinstance(catalog, Mapping) and catalog.get("vended_credentials") is not False:
-        options["vended"] = {"scheme": name.catalog, "name": list(name.parts), "catalog": dict(catalog)}
+    kind = CATALOGS[name.catalog]
+    catalog = (storage_options or {}).get(kind.option)
+    if not isinstance(catalog, Mapping):
+        return options
+    table = {"scheme": name.catalog, "name": list(name.parts), "catalog": dict(catalog)}
+    if kind.vends and catalog.get("vended_credentials") is not False:
+        options["vended"] = table
+    if kind.manages:
+        options["managed_by"] = table
     return options

@@ -13,13 +13,11 @@ from typing import Any
 from msgspec import Struct
 
 from delta_log.catalog.table_name import TableName
-from delta_log.errors import NotDelta, NotInCatalog, UnsupportedFeature
+from delta_log.errors import NotDelta, NotInCatalog
 from delta_log.storage.schemes import CATALOGS
 from delta_log.storage.vending.catalogs import rest_catalog
 from delta_log.storage.vending.rest_catalog import RestCatalog, RestTable
 from delta_log.storage.vending.rest_client import NotFound
-
-_MANAGED = "MANAGED"
 
 
 class RestEntry(Struct, frozen=True):
@@ -31,18 +29,11 @@ class RestEntry(Struct, frozen=True):
         """Return the address of the table.
 
         :raises NotDelta: it is no Delta table, or has no location.
-        :raises UnsupportedFeature: its commits go through the catalog.
         """
         table = self.table
         if (table.format or "").lower() != "delta":
             said = f"is of the format {table.format}" if table.format else "has no format"
             raise NotDelta(str(name), f"the catalog says that it {said}")
-        if table.kind.upper() == _MANAGED:
-            raise UnsupportedFeature(
-                ("catalogManaged",),
-                "open",
-                f"{name} is a managed table, whose commits go through the catalog",
-            )
         if not table.location:
             raise NotDelta(str(name), "the catalog has no location for it")
         return table.location

@@ -63,6 +63,7 @@ class Snapshot:
 
     def _set(self, log: ReplayedLog) -> None:
         table_features.require(log.protocol, table_features.Operation.READ)
+        table_features.require_catalog(log.protocol, log.storage)
         self._log = log
         self.version: int = log.segment.version
         self.protocol: Protocol = log.protocol

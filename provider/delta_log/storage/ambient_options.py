@@ -53,7 +53,7 @@ _S3 = _Known(
         "endpoint_url use_ssl requester_pays default_block_size default_fill_cache default_cache_type version_aware "
         "max_concurrency fixed_upload_size local_expiry_check"
     ),
-    _names("anon key secret token username password profile assume_role vended"),
+    _names("anon key secret token username password profile assume_role vended managed_by"),
     {
         "client_kwargs": _Known(
             _names("region_name verify use_ssl endpoint_url"),
@@ -85,7 +85,7 @@ _GCS = _Known(
         "endpoint_url project access requests_timeout timeout requester_pays quota_project_id block_size cache_timeout check_connection "
         "consistency default_location listings_expiry_time max_paths secure_serialize skip_instance_cache use_listings_cache version_aware"
     ),
-    _names("token impersonation_chain scopes vended"),
+    _names("token impersonation_chain scopes vended managed_by"),
 )
 _AZURE = _Known(
     _names(
@@ -95,7 +95,7 @@ _AZURE = _Known(
     ),
     _names(
         "account_key connection_string credential sas_token tenant_id client_id client_secret anon managed_identity_client_id "
-        "workload_identity_tenant_id additionally_allowed_tenants vended"
+        "workload_identity_tenant_id additionally_allowed_tenants vended managed_by"
     ),
     added={"anon": False},
 )
@@ -111,7 +111,7 @@ def ambient_options(table_uri: str, storage_options: Mapping[str, Any]) -> Ambie
     if scheme in ("", "file"):
         return AmbientOptions({}, tuple(sorted(storage_options)))
     kind = opened_kind(scheme)
-    known = _BY_FAMILY[kind.family] if kind is not None else _Known(frozenset())
+    known = _BY_FAMILY[kind.family] if kind is not None else _Known(_names("managed_by"))
     withheld: list[str] = []
     options = _settings(known, storage_options, "", withheld)
     if kind is not None and storage_options:

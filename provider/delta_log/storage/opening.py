@@ -44,6 +44,9 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
         # An alias, which no client library knows: s3n, wasb, wasbs.
         table_uri = one_spelling(table_uri)
     options = dict(storage_options or {})
+    managed_by = options.pop("managed_by", None)
+    if managed_by is not None:
+        return with_catalog(open_storage(table_uri, options), managed_by)
     lock = options.pop("lock", None)
     if lock is not None:
         return open_locked(table_uri, options, lock)
@@ -61,6 +64,20 @@ def open_storage(table_uri: str, storage_options: Mapping[str, Any] | None = Non
 
         return RemoteStorage(table_uri, options)
     return _open_object_store(kind, table_uri, options)
+
+
+def with_catalog(storage: Storage, managed_by: Any) -> Storage:
+    """Return a storage whose commits go through a catalog, as far as the catalog manages the table. This asks no catalog.
+
+    :param managed_by: value of the storage option ``managed_by``; ``None``: there is no such catalog.
+    """
+    if managed_by is None:
+        return storage
+    # Imported here, since few tables are opened so.
+    from delta_log.storage.managed.managed_storage import ManagedStorage
+    from delta_log.storage.vending.unity_commits import unity_commits
+
+    return ManagedStorage(storage, unity_commits(storage.uri, managed_by))
 
 
 def _open_object_store(kind: StoreKind, table_uri: str, options: Mapping[str, Any]) -> Storage:
@@ -144,16 +161,17 @@ class StoragePool:
 
     def __init__(self, storage_options: Mapping[str, Any] | None = None) -> None:
         self._options = {name: value for name, value in (storage_options or {}).items() if name != "lock"}
-        self._opened: dict[tuple[str, str], Storage] = {}
+        self._opened: dict[tuple[str, ...], Storage] = {}
         self._lock = threading.Lock()
 
-    def open(self, table_uri: str, vended: Mapping[str, Any] | None = None) -> Storage:
+    def open(self, table_uri: str, own: Mapping[str, Any] | None = None) -> Storage:
         """
-        :param vended: storage option ``vended`` of this table, whose client no other table shares.
+        :param own: options of this table alone (:data:`~delta_log.storage.schemes.NAMED_TABLE_OPTIONS`). No other table shares a client
+            with ``vended``.
         :raises InvalidRequest: no store has this scheme, or its package is missing.
         """
-        if vended is not None:
-            return self._open_vended(table_uri, vended)
+        if own:
+            return self._open_named(table_uri, own)
         if is_on_disk(table_uri):
             return open_storage(table_uri, self._options)
         store = store_of(table_uri)
@@ -169,10 +187,12 @@ class StoragePool:
         assert isinstance(known, ObjectStorage)
         return known.beside(table_uri)
 
-    def _open_vended(self, table_uri: str, vended: Mapping[str, Any]) -> Storage:
-        place = (table_uri, json.dumps(vended, sort_keys=True))
+    def _open_named(self, table_uri: str, own: Mapping[str, Any]) -> Storage:
+        place = ("named", table_uri, json.dumps(own, sort_keys=True))
+        shared = None if "vended" in own else self.open(table_uri)
         with self._lock:
             known = self._opened.get(place)
             if known is None:
-                known = self._opened[place] = open_storage(table_uri, {**self._options, "vended": vended})
+                opened = shared or open_storage(table_uri, {**self._options, "vended": own["vended"]})
+                known = self._opened[place] = with_catalog(opened, own.get("managed_by"))
             return known

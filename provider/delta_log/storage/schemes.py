@@ -106,6 +106,7 @@ class CatalogKind(Struct, frozen=True):
     :param keeps_case: ``False``: the catalog keeps names in lower case.
     :param nests: ``True``: a name may have more parts than its form, since a database may lie in another one.
     :param vends: ``True``: the catalog gives out credentials for the stores of its tables.
+    :param manages: ``True``: the catalog may ratify the commits of its tables.
     """
 
     option: str
@@ -114,6 +115,7 @@ class CatalogKind(Struct, frozen=True):
     keeps_case: bool = True
     nests: bool = False
     vends: bool = False
+    manages: bool = False
 
     @property
     def has_catalogs(self) -> bool:
@@ -130,7 +132,7 @@ class CatalogKind(Struct, frozen=True):
 CATALOGS: Mapping[str, CatalogKind] = {
     "glue": CatalogKind("glue", "delta_log.catalog.glue", "database.table", keeps_case=False),
     "hms": CatalogKind("hive_metastore", "delta_log.catalog.hive", "database.table", keeps_case=False),
-    "uc": CatalogKind("unity", "delta_log.catalog.rest", "catalog.schema.table", vends=True),
+    "uc": CatalogKind("unity", "delta_log.catalog.rest", "catalog.schema.table", vends=True, manages=True),
     "polaris": CatalogKind("polaris", "delta_log.catalog.rest", "catalog.namespace.table", nests=True),
     "lakekeeper": CatalogKind(
         "lakekeeper", "delta_log.catalog.rest", "warehouse.namespace.table", nests=True, vends=True
@@ -139,6 +141,8 @@ CATALOGS: Mapping[str, CatalogKind] = {
 }
 #: Names of the storage options of catalogs, which no store sees.
 CATALOG_OPTIONS = frozenset(kind.option for kind in CATALOGS.values())
+#: Names of the storage options that this package makes of a name, for the table of that name alone.
+NAMED_TABLE_OPTIONS = ("vended", "managed_by")
 
 _KINDS = {scheme: kind for kind in STORES for scheme in (*kind.schemes, *kind.aliases)}
 

@@ -355,6 +355,10 @@ class Storage(ABC):
         :raises InvalidRequest: it cannot.
         """
 
+    def permissions(self) -> frozenset[str] | None:
+        """Return the maintenance that the catalog permits which ratifies the table's commits; ``None``: no catalog does."""
+        return None
+
     def read_many(self, keys: list[str]) -> Iterator[bytes]:
         """Yield the content of each key, in the order of the keys; read several at once."""
         return map_ordered(self.read, keys, min(self.concurrency, len(keys)))

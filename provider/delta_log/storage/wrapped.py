@@ -89,3 +89,6 @@ class WrappedStorage(Storage):
 
     def require_writable(self) -> None:
         self._inner.require_writable()
+
+    def permissions(self) -> frozenset[str] | None:
+        return self._inner.permissions()

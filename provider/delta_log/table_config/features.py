@@ -15,8 +15,9 @@ from enum import Enum
 
 from msgspec import Struct
 
-from delta_log.errors import UnsupportedFeature
+from delta_log.errors import NeedsCatalog, UnsupportedFeature
 from delta_log.log.actions import Protocol
+from delta_log.storage.storage import Storage
 from delta_log.table_config.properties import flag
 
 
@@ -57,6 +58,9 @@ def _no(why: str, *operations: Operation) -> dict[Operation, str]:
 
 
 _CATALOG = _no("a catalog decides which commits count, and listing the log cannot tell")
+_MANAGED = _no("the catalog would have to be told of the new protocol", Operation.DROP_FEATURE)
+#: Features with which a catalog ratifies the commits; see :func:`require_catalog`.
+MANAGED_FEATURES = ("catalogManaged", "catalogOwned-preview")
 _REWRITES = (Operation.OPTIMIZE, Operation.PURGE, Operation.EXPIRE, Operation.DROP_FEATURE)
 #: Operations that add or remove files in the log, and write no data file.
 _TABLE_STATE = (Operation.RESTORE, Operation.REPAIR, Operation.ANALYZE)
@@ -107,9 +111,9 @@ FEATURES: dict[str, Feature] = {
     "collations": Feature(refused=_no("collated statistics are not implemented", *_REWRITES)),
     "geospatial": Feature(reader=True, refused=_no("geospatial types are not implemented")),
     "geospatial-dev": Feature(reader=True, refused=_no("geospatial types are not implemented")),
-    "catalogManaged": Feature(reader=True, refused=_CATALOG),
+    "catalogManaged": Feature(reader=True, refused=_MANAGED),
     "catalogOwned": Feature(reader=True, refused=_CATALOG),
-    "catalogOwned-preview": Feature(reader=True, refused=_CATALOG),
+    "catalogOwned-preview": Feature(reader=True, refused=_MANAGED),
     "coordinatedCommits": Feature(refused=_CATALOG),
     "coordinatedCommits-preview": Feature(refused=_CATALOG),
     "redirectReaderWriter-preview": Feature(reader=True, refused=_no("the table lives elsewhere")),
@@ -228,6 +232,16 @@ def require(protocol: Protocol, operation: Operation, unused: Collection[str] = 
             reasons.append(f"{name}: {why}")
     if stops:
         raise UnsupportedFeature(tuple(stops), operation.value, "; ".join(reasons))
+
+
+def require_catalog(protocol: Protocol, storage: Storage) -> None:
+    """Refuse a table that a catalog manages where the storage does not ask that catalog.
+
+    :raises NeedsCatalog: the table was opened by its address.
+    """
+    feature = next((name for name in MANAGED_FEATURES if supports(protocol, name)), None)
+    if feature is not None and storage.permissions() is None:
+        raise NeedsCatalog(storage.uri, feature)
 
 
 def merged_protocol(one: Protocol, other: Protocol) -> Protocol:

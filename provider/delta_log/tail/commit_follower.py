@@ -236,15 +236,15 @@ class CommitFollower(Struct):
     def _names_for(self, version: int, actions: Sequence[Action]) -> dict[str, str]:
         """Return logical partition column names by physical ones, as of a version.
 
-        :raises UnsupportedFeature: this package cannot read the table.
+        :raises UnsupportedFeature, NeedsCatalog: this package cannot read the table, or not by its address.
         """
         metadata = next((a.metaData for a in actions if a.metaData is not None), None)
         protocol = next((a.protocol for a in actions if a.protocol is not None), None)
         if metadata is not None and protocol is not None:
-            self._names = _PartitionNames.of(protocol, metadata)
+            self._names = _PartitionNames.of(protocol, metadata, self.storage)
         elif self._names is not None and (metadata is not None or protocol is not None):
             self._names = _PartitionNames.of(
-                protocol or self._names.protocol, metadata or self._names.metadata
+                protocol or self._names.protocol, metadata or self._names.metadata, self.storage
             )
         elif self._names is None:
             with_files = any(a.add is not None or a.remove is not None for a in actions)
@@ -260,8 +260,9 @@ class _PartitionNames(Struct, frozen=True):
     logical: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, protocol: Protocol, metadata: Metadata) -> _PartitionNames:
+    def of(cls, protocol: Protocol, metadata: Metadata, storage: Storage) -> _PartitionNames:
         table_features.require(protocol, table_features.Operation.READ)
+        table_features.require_catalog(protocol, storage)
         if not metadata.partition_columns or mapping_mode(metadata.properties, protocol) == "none":
             return cls(protocol, metadata)
         schema = parse_schema(metadata.schemaString, mapped=True)
@@ -278,9 +279,9 @@ def _names_at(storage: Storage, version: int) -> _PartitionNames:
     with suppress(CorruptLog):
         checksum = read_version_checksum(storage, version)
     if checksum is not None and checksum.protocol is not None and checksum.metadata is not None:
-        return _PartitionNames.of(checksum.protocol, checksum.metadata)
+        return _PartitionNames.of(checksum.protocol, checksum.metadata, storage)
     snapshot = Snapshot(storage, find_log_segment(storage))
-    return _PartitionNames.of(snapshot.protocol, snapshot.metadata)
+    return _PartitionNames.of(snapshot.protocol, snapshot.metadata, storage)
 
 
 def _first_commit(storage: Storage) -> int:

@@ -4,7 +4,8 @@
 * :class:`FaultyStorage` wraps any storage and fails at the call that a test chooses;
 * :class:`StorageContract` holds the tests that every storage has to pass;
 * :mod:`delta_log.testing.fake_catalogs` has catalogs that a thread of the test serves, and
-  :mod:`delta_log.testing.catalog_contract` the tests that a catalog has to pass.
+  :mod:`delta_log.testing.catalog_contract` the tests that a catalog has to pass;
+* :mod:`delta_log.testing.commit_contract` has the tests that a catalog has to pass that ratifies commits.
 """
 
 from delta_log.testing.faulty_storage import Fault as Fault

@@ -85,9 +85,10 @@ class CatalogContract:
         options = opening_options(
             catalog.name("events"), {**catalog.storage_options, "endpoint_url": "http://s3"}
         )
-        vended = options.pop("vended", None)
+        vended, managed_by = options.pop("vended", None), options.pop("managed_by", None)
         assert options == {"endpoint_url": "http://s3"}
         assert (vended is not None) == CATALOGS[catalog.scheme].vends
+        assert (managed_by is not None) == CATALOGS[catalog.scheme].manages
 
 
 def _raised(kind: type[Any], name: str, storage_options: dict[str, Any]) -> Any:

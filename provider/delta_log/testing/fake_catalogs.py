@@ -19,6 +19,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec import Struct
 
+from delta_log.testing.fake_managed_table import FakeManagedTable, declined
+
 #: Status and JSON value of an answer.
 Answer = tuple[int, Any]
 
@@ -43,12 +45,14 @@ class FakeTable(Struct):
     """A table of a fake.
 
     :param kind: kind of table in the words of Unity Catalog.
+    :param managed: commits of a managed table of Unity Catalog.
     """
 
     location: str | None
     format: str = "DELTA"
     kind: str = "EXTERNAL"
     key: str = ""
+    managed: FakeManagedTable | None = None
 
 
 def _random_grant(_: str) -> Mapping[str, str]:
@@ -190,15 +194,51 @@ class FakeCatalog(ABC):
 
 
 class FakeUnityCatalog(FakeCatalog):
-    """``/api/2.1/unity-catalog``, with the requests that make catalogs, schemas and external tables."""
+    """``/api/2.1/unity-catalog``, with the requests that make catalogs, schemas and tables, and the commits of managed tables (``delta/v1``).
+
+    :ivar lost_answers: number of the next changes of managed tables that take effect, and whose answers are lost.
+    """
 
     scheme = "uc"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost_answers = 0
+
+    def manage(self, name: str, location: str, latest_version: int = 0) -> str:
+        """Put a managed table into the catalog, whose commits are published up to a version, and return its name as an address.
+
+        :param name: parts of the name, with dots between them.
+        """
+        address = self.register(name, location, kind="MANAGED")
+        self.managed(name).latest_version = latest_version
+        return address
+
+    def managed(self, name: str) -> FakeManagedTable:
+        """Return the commits of a managed table."""
+        found = self.tables[tuple(name.split("."))]
+        found.managed = found.managed or FakeManagedTable()
+        return found.managed
 
     def failed(self, status: int, message: str) -> Answer:
         return status, {"error_code": f"HTTP_{status}", "message": message, "details": []}
 
+    def answer(self, request: CatalogRequest) -> Answer | None:
+        answer = super().answer(request)
+        if (
+            self.lost_answers
+            and answer is not None
+            and answer[0] == _OK
+            and "requirements" in (request.body or ())
+        ):
+            self.lost_answers -= 1
+            return None
+        return answer
+
     def _answered(self, request: CatalogRequest) -> Answer:
         match (request.method, *request.segments[3:]):
+            case (method, "delta", "v1", "catalogs", catalog, "schemas", schema, "tables", name):
+                return self._commits((catalog, schema, name), request.body if method == "POST" else None)
             case ("GET", "tables", name):
                 found = self.tables.get(tuple(name.split(".")))
                 return self.not_found(f"Table {name}") if found is None else (_OK, self._info(name, found))
@@ -226,6 +266,17 @@ class FakeUnityCatalog(FakeCatalog):
                 return _OK, self._info(name, self.tables[tuple(name.split("."))])
             case _:
                 return self.not_found("/".join(request.segments))
+
+    def _commits(self, name: tuple[str, ...], changes: Mapping[str, Any] | None) -> Answer:
+        found = self.tables.get(name)
+        if found is None:
+            return declined(_NOT_FOUND, "NoSuchTableException", f"{'.'.join(name)} does not exist")
+        if found.managed is None and changes is not None:
+            return declined(_BAD, "InvalidParameterValueException", "the table is not managed")
+        managed = found.managed or FakeManagedTable()
+        refusal = None if changes is None else managed.update(found.key, changes)
+        loaded = managed.loaded(found.key, found.location or "", is_managed=found.managed is not None)
+        return refusal or (_OK, loaded)
 
     def _listed(self, query: Mapping[str, str]) -> Answer:
         database = (query["catalog_name"], query["schema_name"])

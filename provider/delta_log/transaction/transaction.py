@@ -25,6 +25,7 @@ from delta_log.errors import (
     AccessDenied,
     CommitContention,
     CommitFailed,
+    CommitRefused,
     CommitUnknown,
     DeltaLogError,
     NotAFile,
@@ -50,7 +51,7 @@ from delta_log.table_config.features import Operation
 from delta_log.table_config.properties import flag
 from delta_log.table_config.row_tracking import DOMAIN, high_water_mark
 from delta_log.transaction.commit_body import Attempt, Change, body_of
-from delta_log.transaction.conflict import Head, WinningCommit
+from delta_log.transaction.conflict import Basis, Head, WinningCommit
 from delta_log.transaction.post_commit import look_after
 from delta_log.transaction.rebase import Rebase, SourceStates
 
@@ -142,7 +143,7 @@ class Transaction:
 
         :raises CommitFailed: another writer's commit contradicts ours; nothing was committed.
         :raises TableReplaced: the table was deleted or made anew; nothing was committed, unless the error says so.
-        :raises UnsupportedFeature: another writer made the table one that we must not write to; nothing was committed.
+        :raises UnsupportedFeature, NeedsCatalog: another writer made the table one that we must not write to; nothing was committed.
         :raises CommitUnknown: the store failed, and whether our commit is in the log cannot be told yet.
         :raises StorageError: the store failed, and our commit is not in the log.
         """
@@ -155,8 +156,7 @@ class Transaction:
         done = next((w.version for w in known if _is_same_work(w, change.transaction)), None)
         if done is not None:
             return CommitResult(done, already_done=True)
-        for winner in known:
-            rebase.advance(winner, basis, change.transaction)
+        self._advance(rebase, known, basis, change)
         transaction_id = self._runtime.new_id()
         latest = self._latest(rebase.head.version + 1)
         for tries in range(_MAX_ATTEMPTS):
@@ -170,8 +170,7 @@ class Transaction:
             done = next((w.version for w in winners if _is_same_work(w, change.transaction)), None)
             if done is not None:
                 return CommitResult(done, already_done=True)
-            for winner in winners:
-                rebase.advance(winner, basis, change.transaction)
+            self._advance(rebase, winners, basis, change)
             if tries:
                 wait = min(_MAX_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2**tries)
                 self._runtime.sleep(wait * self._runtime.jitter())
@@ -181,6 +180,15 @@ class Transaction:
             version=rebase.head.version,
             winning_commits=rebase.winning_commits,
         )
+
+    def _advance(
+        self, rebase: Rebase, winners: Sequence[WinningCommit], basis: Basis, change: Change
+    ) -> None:
+        for winner in winners:
+            for action in winner.actions:
+                if action.protocol is not None:
+                    table_features.require_catalog(action.protocol, self._storage)
+            rebase.advance(winner, basis, change.transaction)
 
     def _send(
         self, change: Change, rebase: Rebase, transaction_id: str
@@ -242,7 +250,7 @@ class Transaction:
 
         A repeated request has the same bytes and the same condition, so at most one of them takes effect.
 
-        :raises AccessDenied: the store refused the first request, and the version does not exist.
+        :raises AccessDenied, CommitRefused: the store or the table's catalog refused the first request, and the version does not exist.
         :raises CommitUnknown: the version does not exist, but a request may still reach the store.
         """
         key = commit_key(version)
@@ -255,7 +263,7 @@ class Transaction:
                 if self._storage.head(key) is not None:
                     return False
             # A refusal is an answer. After a request without one, the outcome of that request is still open.
-            if not tries and isinstance(failure, AccessDenied) and not failure.retryable:
+            if not tries and isinstance(failure, (AccessDenied, CommitRefused)) and not failure.retryable:
                 raise failure
             self._runtime.sleep(_FIRST_WAIT_SECONDS * 2**tries * self._runtime.jitter())
         raise CommitUnknown(

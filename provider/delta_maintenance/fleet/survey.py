@@ -33,7 +33,7 @@ from delta_log.redaction import redacted
 from delta_log.runtime import Runtime
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.snapshot.table_identity import noticing_a_drop
-from delta_log.storage.opening import StoragePool, open_storage
+from delta_log.storage.opening import StoragePool, open_storage, with_catalog
 from delta_log.storage.storage import FileInfo, Storage
 from delta_log.table_config.features import supports
 from delta_log.upkeep.log_inventory import LogInventory, inventory_of, list_everything
@@ -102,7 +102,9 @@ def survey(
             return open_table(table.location)
         options = opening_options(table.table, storage_options)
         # Clients of single tables are not kept: there may be thousands.
-        return open_storage(table.location, options) if "vended" in options else pool.open(table.location)
+        if "vended" in options:
+            return open_storage(table.location, options)
+        return with_catalog(pool.open(table.location), options.get("managed_by"))
 
     surveyor = _Surveyor(opened, limits, now_ms, ByteBudget(LOG_BYTES_AT_ONCE))
     told.message(f"surveying {len(wanted):,} tables")

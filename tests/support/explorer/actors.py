@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from delta_log.log.actions import Add, DeletionVector, DomainMetadata, Metadata,
 from delta_log.log.file_names import commit_key
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.managed.commit_catalog import CatalogState, RatifiedCommit
 from delta_log.storage.opening import open_storage
 from delta_log.storage.storage import Storage
 from delta_log.table_config.features import Operation
@@ -43,7 +45,7 @@ from delta_maintenance.vacuum.candidates import find_candidates
 from delta_maintenance.vacuum.execution import execute_plan
 from delta_maintenance.vacuum.options import VacuumOptions
 from tests.support.explorer.history import Effect, Violation, hidden_rows
-from tests.support.explorer.world import NOW_MS, Actor, ActorStorage, Context
+from tests.support.explorer.world import CATALOG, FIRST_MS, NOW_MS, STAGED, Actor, ActorStorage, Context
 
 DAY_MS = 86_400_000
 #: The only gate for writers that lets tables with row tracking pass.
@@ -117,6 +119,26 @@ def table(properties: Mapping[str, str] | None = None) -> dict[str, bytes]:
     }
     objects |= {path: json.dumps(rows).encode() for path, rows in FILES.items()}
     return objects | {"d": b'["d1", "d2"]', "old": b'["o1", "o2"]', "orphan": b"[]"}
+
+
+def managed_table() -> dict[str, bytes]:
+    """The same table in a catalog, which holds version 2 and was not told that it is published; and the staged file of a dead writer."""
+    objects = table()
+    first = objects[commit_key(0)].replace(b'"deletionVectors"', b'"catalogManaged", "deletionVectors"')
+    held = RatifiedCommit(
+        2, f"{2:020d}.held.json", len(objects[commit_key(2)]), FIRST_MS, NOW_MS - DAY_MS + 2
+    )
+    dead = [
+        {"commitInfo": {"inCommitTimestamp": NOW_MS - DAY_MS + 3, "operation": "WRITE"}},
+        {"add": {**_first_add("e", ["e1", "e2"], 5), "defaultRowCommitVersion": 3}},
+    ]
+    objects |= {
+        commit_key(0): first,
+        STAGED + held.file_name: objects.pop(commit_key(2)),
+        f"{STAGED}{3:020d}.dead.json": "".join(json.dumps(action) + "\n" for action in dead).encode(),
+        "e": b'["e1", "e2"]',
+    }
+    return objects | {CATALOG: msgspec.json.encode(CatalogState(2, (held,)))}
 
 
 def _first_add(path: str, rows: list[str], number: int) -> dict[str, Any]:
@@ -678,5 +700,7 @@ LAYOUT = "layout"
 REBASING = "rebasing"
 #: Replaces the whole table; searched beside each other actor, in searches of its own.
 REPLACE = "replace"
+#: Actors that are searched on a managed table, too.
+MANAGED = ("compaction", "append", "delete", "checkpoint", "vacuum")
 #: Actors that may be repeated: the explorer starts them again after their process died.
 RESTARTED = frozenset({"compaction", "batches", "checkpoint", "vacuum"})

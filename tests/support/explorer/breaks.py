@@ -19,6 +19,11 @@ from delta_log.errors import StorageError
 from delta_log.log.data_path import address_of
 from delta_log.log.file_names import commit_key, known_commit
 from delta_log.log.log_segment import LogListing
+from delta_log.storage.managed.commit_catalog import (
+    CatalogState,
+    RatifiedCommit,
+)
+from delta_log.storage.managed.managed_storage import ManagedStorage
 from delta_log.transaction import conflict, rebase, transaction
 from delta_log.transaction.commit_body import Remap
 from delta_log.transaction.conflict import Basis, Conflict, Head, WinningCommit
@@ -28,7 +33,7 @@ from delta_maintenance.rewrite.task import BinManifest, SourceFile
 from tests.support.explorer import actors
 from tests.support.explorer.history import Violation
 from tests.support.explorer.search import Found, Search
-from tests.support.explorer.world import ActorStorage
+from tests.support.explorer.world import STAGED, ActorStorage
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
@@ -43,10 +48,13 @@ class Break:
     #: So many random schedules, where all of them would be too many.
     samples: int = 0
     torn: bool = False
+    #: Whether a catalog manages the table.
+    managed: bool = False
 
     def explore(self, *, broken: bool) -> Found:
         """Search as far as the break shows; in the sound code the same search finds nothing."""
-        search = Search(self.kinds, actors.table(self.properties), torn=self.torn)
+        objects = actors.managed_table() if self.managed else actors.table(self.properties)
+        search = Search(self.kinds, objects, torn=self.torn)
         with self.patched() if broken else nullcontext():
             if self.samples:
                 return search.sampled(self.faults, self.samples, seed=0)
@@ -140,6 +148,55 @@ def _remaps_once(self: rebase.Rebase, made_anew: Remap) -> None:
         _REMAP(self, made_anew)
 
 
+_LOADED, _STAGED = ManagedStorage._loaded, ManagedStorage._staged
+
+
+def _counts_staged_files(self: ManagedStorage) -> CatalogState | None:
+    """Takes a staged file of the next version for a ratified one."""
+    state = _LOADED(self)
+    assert state is not None
+    following = state.latest_version + 1
+    for info in self._inner.list_from(STAGED.rstrip("/"), f"{following:020d}"):
+        if info.name.startswith(f"{following:020d}"):
+            found = RatifiedCommit(following, info.name, info.size, info.modification_time_ms, 0)
+            self._learn(CatalogState(following, (*state.commits, found)))
+    return self._state
+
+
+def _publishes_backwards(self: ManagedStorage, version: int) -> None:
+    assert self._state is not None
+    commits = [one for one in self._state.commits if one.version <= version]
+    for commit in reversed(commits):
+        self._publish_one(commit)
+    if commits:
+        self._learn(self._catalog.set_published(version))
+
+
+def _tells_too_early(self: ManagedStorage, version: int) -> None:
+    assert self._state is not None
+    commits = [one for one in self._state.commits if one.version <= version]
+    self._learn(self._catalog.set_published(version))
+    for commit in commits:
+        self._publish_one(commit)
+
+
+def _publishes_what_is_staged(
+    self: ManagedStorage, version: int, data: bytes, timestamp_ms: int
+) -> RatifiedCommit:
+    self._inner.put_if_absent(commit_key(version), data)
+    return _STAGED(self, version, data, timestamp_ms)
+
+
+def _goes_around(self: ManagedStorage, key: str, data: bytes) -> bool:
+    return self._inner.put_if_absent(key, data)
+
+
+def _broken_manager(what: str, kinds: tuple[str, ...], method: str, broken: Any, faults: int = 0) -> Break:
+    return Break(
+        what, kinds, lambda: patch.object(ManagedStorage, method, broken), faults=faults, managed=True
+    )
+
+
 @contextmanager
 def _several(*patches: Any) -> Iterator[None]:
     if not patches:
@@ -209,4 +266,11 @@ BREAKS = [
           lambda: patch.object(transaction.Transaction, "_winners", _last_only), samples=200),
     Break("a commit that one listing does not show is taken for missing", ("append", "batches"),
           lambda: patch.object(LogListing, "is_torn", new=False), torn=True),
+    _broken_manager("commits are published out of order", ("append",), "_publish", _publishes_backwards),
+    _broken_manager("a staged file counts that was not ratified", ("append",), "_loaded", _counts_staged_files),
+    _broken_manager("a commit is published before it is ratified", ("append",), "_staged", _publishes_what_is_staged),
+    _broken_manager("the catalog is told of a commit before it is published", ("append",), "_publish", _tells_too_early, 1),
+    _broken_manager("a commit goes around the catalog", ("append",), "put_if_absent", _goes_around),
+    _broken_manager("a checkpoint is written of a version that is not published", ("checkpoint",), "_prepare",
+                    lambda *_: None),
 ]  # fmt: skip

@@ -53,6 +53,42 @@ def commits_of(objects: Mapping[str, bytes]) -> list[list[dict[str, Any]]]:
     return found
 
 
+def as_published(objects: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The objects of a managed table as they would be if all that its catalog has ratified were published, and nothing staged.
+
+    :raises Violation: what is published is not what was ratified, or not in order, or something ratified is lost.
+    """
+    state = json.loads(objects["_catalog"])
+    latest, held = state["latest_version"], {one["version"]: one for one in state["commits"]}
+    view = {
+        key: body for key, body in objects.items() if key != "_catalog" and "/_staged_commits/" not in key
+    }
+    published = [version for version in range(latest + 10) if _commit(version) in view]
+    if published[-1] > latest:
+        raise Violation(f"version {published[-1]} was published, and the catalog has ratified up to {latest}")
+    if published != list(range(len(published))):
+        raise Violation(f"the versions {published} were published, out of order")
+    for version, commit in held.items():
+        body = objects.get(f"{LOG}_staged_commits/{commit['file_name']}", view.get(_commit(version)))
+        if body is None:
+            raise Violation(f"version {version} was ratified, and its file is gone")
+        if view.setdefault(_commit(version), body) != body:
+            raise Violation(f"version {version} was published with other content than was ratified")
+    if any(_commit(version) not in view for version in range(latest + 1)):
+        raise Violation(
+            f"a version up to {latest} was ratified and is lost: the catalog was told that it is published"
+        )
+    for key in view:
+        version = key.removeprefix(LOG)[:20]
+        if ".checkpoint" in key and version.isdecimal() and int(version) > published[-1]:
+            raise Violation(f"{key} is of a version that is not published")
+    return view
+
+
+def _commit(version: int) -> str:
+    return f"{LOG}{version:020d}.json"
+
+
 def operation_of(commit: list[dict[str, Any]]) -> str | None:
     """The actor that made a commit, by the tag that it left."""
     info: dict[str, Any] = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})

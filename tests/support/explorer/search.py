@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from delta_log.errors import CommitFailed, CommitUnknown, CorruptLog, DeltaLogError
 from delta_log.log.log_segment import find_log_segment
 from delta_log.snapshot.snapshot import Snapshot
+from delta_log.storage.managed.commit_catalog import CatalogState, CommitCatalog, RatifiedCommit
+from delta_log.storage.managed.managed_storage import ManagedStorage
 from delta_log.testing import MemoryStorage
 from tests.support.explorer import history
 from tests.support.explorer.actors import (
@@ -32,7 +36,7 @@ from tests.support.explorer.actors import (
     waiting,
 )
 from tests.support.explorer.history import Violation
-from tests.support.explorer.world import Choice, Steps, World
+from tests.support.explorer.world import CATALOG, Choice, Steps, World
 
 #: A start and an end; two batches.
 _COMMIT_TWICE = ("vacuum", "batches")
@@ -178,15 +182,16 @@ class Search:
             return
         self._checked.add(state)
         try:
-            expected = history.check(objects, world.store.contents, self._effects)
+            expected = history.check(_seen(objects), world.store.contents, self._effects)
             self._check_reader(objects, expected)
         except Violation as violation:
             raise Violation(f"{violation}\n{_told(taken)}") from None
 
     def _check_reader(self, objects: dict[str, bytes], expected: history.State) -> None:
         """The table loads, and says what the model says; so does a checksum file, where there is one."""
-        storage = MemoryStorage("memory://table")
-        storage.objects = {key: (body, 1) for key, body in objects.items()}
+        memory = MemoryStorage("memory://table")
+        memory.objects = {key: (body, 1) for key, body in objects.items()}
+        storage = ManagedStorage(memory, StoredCatalog(objects[CATALOG])) if CATALOG in objects else memory
         snapshot = Snapshot(storage, find_log_segment(storage))
         files = {row["path"]: row["deletion_vector"] for row in snapshot.files().to_pylist()}
         live = {path: file.get("deletionVector") for path, file in expected.live.items()}
@@ -199,7 +204,7 @@ class Search:
         if world.store.replaced:
             self._end_replaced(world, taken, found)
             return
-        bodies = history.commits_of(world.store.objects)
+        bodies = history.commits_of(_seen(world.store.objects))
         by_actor = Counter(history.operation_of(commit) for commit in bodies)
         for (name, _), outcome in zip(self._actors, world.outcomes, strict=True):
             assert outcome is not None
@@ -241,10 +246,31 @@ class Search:
             found.ends[_named(outcome.result, outcome.error, died=outcome.died)] += 1
 
 
+class StoredCatalog(CommitCatalog):
+    """A catalog that only tells its state."""
+
+    def __init__(self, state: bytes) -> None:
+        self._state = state
+
+    def load(self) -> CatalogState:
+        return msgspec.json.decode(self._state, type=CatalogState)
+
+    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, str]) -> CatalogState:
+        raise NotImplementedError
+
+    def set_published(self, version: int) -> CatalogState:
+        raise NotImplementedError
+
+
+def _seen(objects: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """The objects as a reader has to see them."""
+    return history.as_published(objects) if CATALOG in objects else objects
+
+
 def _log_of(world: World) -> dict[str, bytes]:
     return {
         key: body
-        for key, body in world.store.objects.items()
+        for key, body in _seen(world.store.objects).items()
         if key.startswith(history.LOG) and key.endswith((".json", ".crc")) and "checkpoint" not in key
     }
 

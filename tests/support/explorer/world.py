@@ -12,11 +12,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 from greenlet import greenlet
 
-from delta_log.errors import StorageError
+from delta_log.errors import CommitRefused, StorageError
 from delta_log.runtime import Runtime
+from delta_log.storage.managed.commit_catalog import (
+    CatalogState,
+    CommitCatalog,
+    RatifiedCommit,
+    TooManyUnpublished,
+    VersionTaken,
+)
+from delta_log.storage.managed.managed_storage import ManagedStorage
 from delta_log.storage.storage import EnterDirectories, FileInfo, Storage, TreePage
 from delta_maintenance.rewrite.task import ROW_MAP_SUFFIX
 
@@ -25,7 +34,11 @@ NOW_MS = 1_800_000_000_000
 WRITTEN_MS = NOW_MS - 1_000
 #: What is there at the beginning is older than any retention.
 FIRST_MS = NOW_MS - 30 * 86_400_000
-WRITES = frozenset({"put", "put_if_absent", "delete"})
+WRITES = frozenset({"put", "put_if_absent", "delete", "ratify", "set_published"})
+#: The object that holds what the catalog of a managed table knows, and the most commits that it holds.
+CATALOG = "_catalog"
+MOST_UNPUBLISHED = 2
+STAGED = "_delta_log/_staged_commits/"
 TORN = ("torn", "blind")
 
 
@@ -104,6 +117,13 @@ class Store:
             self.contents.update(self.replacement)
             self.replaced = True
             return None
+        if name in ("load", "ratify", "set_published"):
+            state = msgspec.json.decode(self.objects[key], type=CatalogState)
+            answer = state if name == "load" else _changed(state, call)
+            if isinstance(answer, CatalogState):
+                self.objects[key] = msgspec.json.encode(answer)
+                return self.objects[key]
+            return answer
         if name == "put_if_absent" and self.honest and key in self.objects:
             return False
         self.objects[key] = self.contents[key] = call.data
@@ -114,6 +134,27 @@ class Store:
         content = self.objects[key]
         # As an object store's ETag: it tells the content, and nothing about when it was written.
         return FileInfo(key, key.rpartition("/")[2], len(content), written_ms, str(hash(content)))
+
+
+def _changed(state: CatalogState, call: Call) -> CatalogState | bytes:
+    """The state of a catalog after a call, or why nothing has changed."""
+    if call.name == "set_published":
+        last = int(call.data)
+        if last > state.latest_version:
+            return b"not ratified"
+        rest = tuple(commit for commit in state.commits if commit.version > last)
+        return CatalogState(state.latest_version, rest)
+    commit = msgspec.json.decode(call.data, type=RatifiedCommit)
+    held = state.commit(commit.version)
+    if held is not None and held.file_name == commit.file_name:
+        return state
+    if commit.version <= state.latest_version:
+        return b"taken"
+    if commit.version > state.latest_version + 1:
+        return b"gap"
+    if len(state.commits) >= MOST_UNPUBLISHED:
+        return b"too many"
+    return CatalogState(commit.version, (*state.commits, commit))
 
 
 class ActorStorage(Storage):
@@ -178,6 +219,32 @@ class ActorStorage(Storage):
     def replace(self) -> None:
         """Drop the table and make another one in its place."""
         self._ask(Call("replace", ""))
+
+
+class ActorCatalog(CommitCatalog):
+    """One actor's view of the catalog: its requests are calls of the world, too."""
+
+    def __init__(self, storage: ActorStorage) -> None:
+        self._storage = storage
+
+    def _ask(self, name: str, data: bytes = b"") -> CatalogState:
+        answer = bytes(self._storage._ask(Call(name, CATALOG, data)))
+        if answer == b"taken":
+            raise VersionTaken(answer)
+        if answer == b"too many":
+            raise TooManyUnpublished(answer)
+        if not answer.startswith(b"{"):
+            raise CommitRefused(CATALOG, answer.decode())
+        return msgspec.json.decode(answer, type=CatalogState)
+
+    def load(self) -> CatalogState:
+        return self._ask("load")
+
+    def ratify(self, commit: RatifiedCommit, domains: Mapping[str, str]) -> CatalogState:
+        return self._ask("ratify", msgspec.json.encode(commit))
+
+    def set_published(self, version: int) -> CatalogState:
+        return self._ask("set_published", str(version).encode())
 
 
 class Context(NamedTuple):
@@ -336,7 +403,12 @@ class World:
             jitter=lambda: 0.5,
             sleep=lambda seconds: None,
         )
-        storage = ActorStorage(self.uri)
+        storage: Storage = ActorStorage(self.uri)
+        if CATALOG in self.store.objects:
+            assert isinstance(storage, ActorStorage)
+            storage = ManagedStorage(
+                storage, ActorCatalog(storage), new_id=runtime.new_id, sleep=runtime.sleep
+            )
 
         def run(_: object) -> Outcome:
             try:
@@ -394,7 +466,7 @@ class World:
                 found += [Choice("fail", who), Choice("die", who)]
                 if call.name in WRITES:
                     found.append(Choice("lost", who))
-                if call.name == "put_if_absent":
+                if call.name in ("put_if_absent", "ratify"):
                     found.append(Choice("late", who))
         return found
 
@@ -419,6 +491,9 @@ class World:
         if self.store.replacement and not self.store.replaced:
             return False
         if call.key.endswith(ROW_MAP_SUFFIX):
+            return True
+        if call.key.startswith(STAGED):
+            # The name of the file is unique, and it means nothing before the catalog names it.
             return True
         in_log = call.key.startswith("_delta_log/")
         if call.name in ("read", "head"):

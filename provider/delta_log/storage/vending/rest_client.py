@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from http.client import HTTPException
@@ -35,8 +35,8 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 #: A token is renewed this long before it expires, or after two thirds of a shorter life.
 _RENEWED_BEFORE_SECONDS = 60.0
 _ASSUMED_LIFE_SECONDS = 300.0
-#: The only member of the option that is no text.
-_FLAG = "vended_credentials"
+#: The members of the option that are no texts.
+_FLAGS = ("vended_credentials", "owner_permits_maintenance")
 _Answer = TypeVar("_Answer")
 
 
@@ -55,6 +55,7 @@ class RestSettings:
     :param ca_bundle: file of authorities in PEM form that vouch for the server; default: the authorities of the system.
     :param metalake: metalake of a Gravitino server.
     :param vended_credentials: ``False``: the store is opened with the identity of the other storage options.
+    :param owner_permits_maintenance: ``True``: the owner of the tables permits all maintenance of tables that Unity Catalog manages.
     """
 
     uri: str
@@ -66,6 +67,7 @@ class RestSettings:
     ca_bundle: str | None = None
     metalake: str | None = None
     vended_credentials: bool = True
+    owner_permits_maintenance: bool = False
 
     @classmethod
     def from_option(cls, option: str, given: Any) -> RestSettings:
@@ -85,7 +87,7 @@ class RestSettings:
                 raise InvalidRequest(
                     f'The storage option "{option}" has an unknown key {brief(str(name))!r}. There are {", ".join(known)}.'
                 )
-            kind, words = (bool, "neither true nor false") if name == _FLAG else (str, "no text, or empty")
+            kind, words = (bool, "neither true nor false") if name in _FLAGS else (str, "no text, or empty")
             if not isinstance(value, kind) or value == "":
                 raise InvalidRequest(
                     f'"{name}" of the storage option "{option}" is {words}. Correct it, or leave it out.'
@@ -124,6 +126,17 @@ def _require_address(option: str, name: str, value: Any) -> None:
             f'"{name}" of the storage option "{option}" is {redact_uri(brief(str(value)))!r}, which is no address of a server. Give one such as '
             "https://catalog.example.org."
         )
+
+
+class Declined(Exception):
+    """The catalog answered a request with a status that its caller handles; the text is what it says.
+
+    :ivar reason: type of the error in the catalog's words; empty: it does not say it.
+    """
+
+    def __init__(self, status: int, reason: str, said: str) -> None:
+        super().__init__(said)
+        self.status, self.reason = status, reason
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -176,12 +189,17 @@ class RestClient:
         address = f"{self.settings.uri}{path}{f'?{urlencode(given)}' if given else ''}"
         return self._decoded(kind, self._asked(address, None, headers or {}))
 
-    def post(self, kind: type[_Answer], path: str, body: Mapping[str, Any]) -> _Answer:
-        """Return the answer to a POST of JSON that changes nothing; errors are as with :meth:`get`."""
+    def post(
+        self, kind: type[_Answer], path: str, body: Mapping[str, Any], handled: Collection[int] = ()
+    ) -> _Answer:
+        """Return the answer to a POST of JSON, which may be made several times; errors are as with :meth:`get`.
+
+        :param handled: statuses that the caller handles.
+        :raises Declined: the answer has one of these statuses.
+        """
         headers = {"Content-Type": "application/json"}
-        return self._decoded(
-            kind, self._asked(f"{self.settings.uri}{path}", json.dumps(body).encode(), headers)
-        )
+        content = self._asked(f"{self.settings.uri}{path}", json.dumps(body).encode(), headers, handled)
+        return self._decoded(kind, content)
 
     def _decoded(self, kind: type[_Answer], content: bytes) -> _Answer:
         try:
@@ -193,13 +211,15 @@ class RestClient:
                 is_final=True,
             ) from error
 
-    def _asked(self, address: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    def _asked(
+        self, address: str, body: bytes | None, headers: Mapping[str, str], handled: Collection[int] = ()
+    ) -> bytes:
         """Make a request, with another token if the catalog does not take this one and a new one can be had."""
         for is_last in (self.settings.client_id is None, True):
             token = self._valid_token()
             signed = {**headers, **({"Authorization": f"Bearer {token}"} if token else {})}
             try:
-                return self._sent(address, body, signed)
+                return self._sent(address, body, signed, handled)
             except _Refused as refused:
                 if refused.status == _UNAUTHORIZED and not is_last:
                     self._forget(token)
@@ -207,8 +227,11 @@ class RestClient:
                 raise self._denied(refused) from refused
         raise AssertionError("the second attempt returns or raises")
 
-    def _sent(self, address: str, body: bytes | None, headers: Mapping[str, str]) -> bytes:
+    def _sent(
+        self, address: str, body: bytes | None, headers: Mapping[str, str], handled: Collection[int] = ()
+    ) -> bytes:
         """
+        :raises Declined: the answer has a status that the caller handles.
         :raises NotFound: the answer is 404.
         :raises _Refused: the answer is 401 or 403.
         :raises StorageError: the request failed otherwise, several times if that may pass.
@@ -225,7 +248,9 @@ class RestClient:
                     content: bytes = answer.read()
                     return content
             except urllib.error.HTTPError as error:
-                said = _said(error)
+                reason, said = _said(error)
+                if error.code in handled:
+                    raise Declined(error.code, reason, said) from error
                 if error.code == _NOT_FOUND:
                     raise NotFound(said) from error
                 if error.code in (_UNAUTHORIZED, _FORBIDDEN):
@@ -342,12 +367,14 @@ def path_of(*segments: str) -> str:
     return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
-def _said(error: urllib.error.HTTPError) -> str:
-    """Return the status and what the catalog says, which is in one of three forms."""
+def _said(error: urllib.error.HTTPError) -> tuple[str, str]:
+    """Return the type of an error, and the status with what the catalog says, which is in one of three forms."""
+    reason, message = None, None
     try:
         found = json.loads(error.read())
         found = found.get("error", found) if isinstance(found, Mapping) else {}
         message = found.get("message") if isinstance(found, Mapping) else found
+        reason = found.get("type") if isinstance(found, Mapping) else None
     except (OSError, ValueError, HTTPException):
-        message = None
-    return brief(" ".join(f"{error.code}: {message or error.reason}".split()))
+        pass
+    return str(reason or ""), brief(" ".join(f"{error.code}: {message or error.reason}".split()))

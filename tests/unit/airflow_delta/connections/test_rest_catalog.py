@@ -48,8 +48,12 @@ def test_each_field_has_its_member(
     extra = {**fields.pop("extra", {}), "endpoint_url": "http://minio:9000", "test_table": NAME}
     hook = hook_of(monkeypatch, "unity_catalog", extra=extra, **fields)
     assert hook.storage_options == {"endpoint_url": "http://minio:9000"}
-    vended = {"scheme": "uc", "name": ["prod", "sales", "events"], "catalog": catalog}
-    assert hook.opening_options(NAME) == {"endpoint_url": "http://minio:9000", "vended": vended}
+    table = {"scheme": "uc", "name": ["prod", "sales", "events"], "catalog": catalog}
+    assert hook.opening_options(NAME) == {
+        "endpoint_url": "http://minio:9000",
+        "vended": table,
+        "managed_by": table,
+    }
     assert hook.opening_options("s3://lake/events") == {"endpoint_url": "http://minio:9000"}
     assert hook.options_for(["uc://prod.*", "s3://lake/**"]) == {
         "endpoint_url": "http://minio:9000",
@@ -60,7 +64,12 @@ def test_each_field_has_its_member(
 def test_own_credentials_are_used_if_the_connection_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     extra = {"vended_credentials": False, "key": "k", "secret": "s"}
     hook = hook_of(monkeypatch, "unity_catalog", host="https://c.example.org", extra=extra)
-    assert hook.opening_options(NAME) == {"key": "k", "secret": "s"}
+    options = hook.opening_options(NAME)
+    assert options.pop("managed_by")["catalog"] == {
+        "uri": "https://c.example.org",
+        "vended_credentials": False,
+    }
+    assert options == {"key": "k", "secret": "s"}
 
 
 def test_a_connection_of_another_type_has_the_option_in_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from delta_log.catalog.lookup import databases_of, locate, locate_all
 from delta_log.catalog.table_name import TableName
-from delta_log.errors import InvalidRequest, NotDelta, UnsupportedFeature
+from delta_log.errors import InvalidRequest, NotDelta
 from delta_log.storage.schemes import CATALOGS
 from delta_log.testing.catalog_contract import CatalogContract, CatalogUnderTest
 from delta_log.testing.fake_catalogs import FAKE_CATALOGS, FakeCatalog, FakePolaris, FakeUnityCatalog
@@ -45,11 +45,10 @@ def unity() -> Iterator[FakeCatalog]:
         yield fake
 
 
-def test_managed_tables_views_and_tables_without_a_location_are_refused(unity: FakeCatalog) -> None:
+def test_views_and_tables_without_a_location_are_refused(unity: FakeCatalog) -> None:
     options = {"unity": unity.option}
     managed = unity.register("prod.sales.managed", "s3://lake/m", kind="MANAGED")
-    with pytest.raises(UnsupportedFeature, match=r"uc://prod\.sales\.managed is a managed table"):
-        locate(managed, options)
+    assert locate(managed, options) == "s3://lake/m"
     with pytest.raises(NotDelta, match="no format"):
         locate(unity.register("prod.sales.view", None, "", "VIEW"), options)
     with pytest.raises(NotDelta, match="no location"):
@@ -58,7 +57,7 @@ def test_managed_tables_views_and_tables_without_a_location_are_refused(unity: F
         locate(unity.register("prod.sales.link", "uc://prod.sales.view"), options)
     found = dict(locate_all(TableName("uc", "prod.sales", "*"), options))
     # What is no Delta table is left out; a lookup says what is the matter with the others.
-    assert found == {TableName("uc", "prod.sales", "managed"): None}
+    assert found == {TableName("uc", "prod.sales", "managed"): "s3://lake/m"}
 
 
 @pytest.mark.parametrize("kind", FAKE_CATALOGS, ids=lambda kind: kind.scheme)

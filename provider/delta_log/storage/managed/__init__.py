@@ -1,0 +1,1 @@
+"""Tables whose commits a catalog ratifies (protocol section "Catalog-managed tables")."""
