@@ -150,7 +150,7 @@ class RestoreRefused(TableError):
 
 
 class FeatureKept(TableError):
-    """A table feature cannot be dropped, or not while the table is as it is; nothing was written.
+    """A table feature cannot be dropped, or not while the table is as it is; the protocol was not changed.
 
     :ivar feature: the feature, and ``why`` it stays.
     """

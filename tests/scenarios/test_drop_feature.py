@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from tests.support.environment.corpus import Corpus, Entry, corpus_cases
@@ -16,6 +18,8 @@ from tests.support.runs.vacuum_runs import contents, done, refusal
 from tests.support.tables.small_tables import write_days
 
 from delta_log import Table
+from delta_log.checkpoint.writer import write_checkpoint
+from delta_log.data.deletion_vector import encode_z85
 from delta_log.errors import StorageError
 from delta_log.log.actions import Protocol, decode_commit
 from delta_log.log.file_names import commit_key
@@ -378,6 +382,72 @@ def test_another_writer_that_changes_rows_meanwhile_wins_and_the_run_goes_on(tmp
     assert Table(str(table)).snapshot().num_files == 3
 
 
+def test_a_commit_that_changes_no_rows_meanwhile_moves_the_protected_versions(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", "vacuumProtocolCheck")
+    opened = Table(str(table))
+    pending = [1]
+
+    def before(name: str, key: str) -> None:
+        if name == "put_if_absent" and key == commit_key(5) and pending:
+            pending.pop()
+            _commit(table, {"txn": {"appId": "another", "version": 1}})
+
+    opened.storage = FaultyStorage(opened.storage, before)
+    spec = JobSpec("drop-feature", str(table), "dropping", {"feature": "vacuumProtocolCheck"}, engine="local")
+    report = done(run_on(opened, spec, JobSite(runtime=Runtime(sleep=lambda _: None)), SilentProgress()))
+    snapshot = Table(str(table)).snapshot()
+    # One commit drops the feature and says what is protected, so that no crash comes between.
+    assert report.version == snapshot.version == 6
+    assert snapshot.properties["delta.requireCheckpointProtectionBeforeVersion"] == "6"
+
+
+def test_a_vector_without_rows_is_purged_like_any_other(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    write_days(table, files=2, rows=10)
+    enable_deletion_vectors(table)
+    row = Table(str(table)).snapshot().files().to_pylist()[0]
+    # Other writers make such vectors: the magic number, and no bitmap.
+    body = encode_z85(struct.pack("<IQ", 1681511377, 0))
+    file = {
+        "path": row["path"],
+        "size": row["size"],
+        "partitionValues": dict(row["partition_values"]),
+        "dataChange": True,
+    }
+    vector = {"storageType": "i", "pathOrInlineDv": body, "sizeInBytes": 12, "cardinality": 0}
+    _commit(
+        table,
+        {"remove": {**file, "deletionTimestamp": 1}},
+        {"add": {**file, "modificationTime": 1, "stats": row["stats"], "deletionVector": vector}},
+    )
+    rows = _rows(table)
+    done(drop(table, "deletionVectors"))
+    assert Table(str(table)).snapshot().num_deletion_vectors == 0
+    assert Counter(map(str, DeltaTable(str(table)).to_pyarrow_table().to_pylist())) == rows
+
+
+def test_v2_content_under_a_classic_name_is_no_checkpoint_for_older_readers(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", "v2Checkpoint")
+    storage = Table(str(table)).storage
+    _commit(table, _metadata(table, {"delta.checkpointPolicy": "classic"}))
+    latest = Table(str(table)).snapshot()
+    write_checkpoint(storage, latest, Runtime(), policy="v2", top_format="parquet")
+    (top,) = (table / "_delta_log").glob(f"{latest.version:020}.checkpoint.*.parquet")
+    top.rename(table / "_delta_log" / f"{latest.version:020}.checkpoint.parquet")
+    rows = _rows(table)
+    report = done(drop(table, "v2Checkpoint"))
+    assert _rows(table) == rows
+    assert report.version is not None
+    # Older readers find a checkpoint with all files, and no commit before it is needed.
+    kept = report.version - 1
+    for commit in range(kept + 1):
+        (table / commit_key(commit)).unlink()
+    read = DeltaTable(str(table)).to_pyarrow_table()
+    assert Counter(map(str, read.select(latest.schema.names).to_pylist())) == rows
+    columns = pq.read_schema(table / "_delta_log" / f"{kept:020}.checkpoint.parquet").names
+    assert "sidecar" not in columns
+
+
 def test_the_command_says_the_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = _made(tmp_path / "t", "deletionVectors")
     command = ["drop-feature", str(table), "--feature", "deletionVectors", "--engine", "local"]
@@ -390,3 +460,29 @@ def test_the_command_says_the_steps(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "without deletionVectors" in capsys.readouterr().out
     assert main(command) == 0
     assert "Nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("feature", ["deletionVectors", "v2Checkpoint", "typeWidening", "timestampNtz"])
+def test_a_drop_is_undone_with_its_purge_and_its_rewrite(feature: str, tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", feature)
+    before, files, version = _rows(table), keys(table), Table(str(table)).snapshot().version
+    done(drop(table, feature))
+    spec = JobSpec("restore", str(table), "restoring", {"undo_run": "dropping"})
+    report = done(run_job(spec, JobSite(), SilentProgress()))
+    assert report.plan is not None
+    assert report.plan["version"] == version
+    assert feature in _features(table)
+    assert (_rows(table), keys(table)) == (before, files)
+
+
+@pytest.mark.parametrize(
+    ("feature", "words"),
+    [("columnMapping", "The mode of a table that holds data cannot go back"), ("rowTracking", "has dropped row ids since")],
+)  # fmt: skip
+def test_a_drop_that_cannot_be_undone_says_why(feature: str, words: str, tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", feature)
+    done(drop(table, feature))
+    before = contents(table)
+    spec = JobSpec("restore", str(table), "restoring", {"undo_run": "dropping"})
+    assert words in refusal(run_job(spec, JobSite(), SilentProgress()))
+    assert contents(table) == before

@@ -89,6 +89,7 @@ class CheckpointResult(Struct, frozen=True):
     """The checkpoint that was written, or found.
 
     :param actions: the number of rows, including the rows of sidecars.
+    :param policy: its kind by its content; V2 content may stand under the name of a classic checkpoint.
     :param keys: the keys of all its files; readers start from the first.
     :param stats_forms: forms of statistics, some of ``json`` and ``struct``; empty for a checkpoint that was found.
     :param already_there: a complete checkpoint of this version was found; at most the pointer was written.
@@ -306,13 +307,14 @@ def _existing(storage: Storage, version: int, policy: CheckpointPolicy | None) -
 
 
 def _policy_of(checkpoint: Checkpoint) -> CheckpointPolicy:
+    """Return the kind of a checkpoint by its name."""
     return "v2" if checkpoint.files[0].kind is LogFileKind.UUID_CHECKPOINT else "classic"
 
 
 def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> CheckpointResult:
     """Compare an existing checkpoint of this version with the log, and move the pointer to it."""
     reader = CheckpointReader(storage, checkpoint)
-    other, policy = reader.other, _policy_of(checkpoint)
+    other = reader.other
     wrong = state.differences(other)
     live = row_hash_of(
         identities_of(batch, storage.uri) for batch in reader.batches("add", ("path", *IDENTITY[1:]))
@@ -323,13 +325,12 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
         raise CheckpointMismatch(checkpoint.files[0].key, tuple(wrong), published=True)
     actions = live.rows + sum(batch.num_rows for batch in reader.batches("remove", ("path",)))
     actions += 2 + len(other.transactions) + len(other.domains) + len(other.sidecars)
-    # V2 content has a checkpointMetadata, and may stand under a classic name.
-    actions += policy == "v2" or bool(other.sidecars)
+    actions += reader.has_v2_content  # its checkpointMetadata
     size_bytes = sum(file.info.size for file in checkpoint.files)
     size_bytes += sum(sidecar.sizeInBytes for sidecar in other.sidecars)
     top, parts = checkpoint.files[0].info, len(checkpoint.files)
     pointer = LastCheckpoint(checkpoint.version, actions, size_bytes, live.rows, parts if parts > 1 else None)
-    if policy == "v2":
+    if _policy_of(checkpoint) == "v2":
         pointer.v2Checkpoint = V2Checkpoint(top.name, top.size, top.modification_time_ms)
     version = checkpoint.version
     warnings = _point_to(storage, lambda: None if read_last_checkpoint(storage) == version else pointer)
@@ -337,7 +338,7 @@ def _found(storage: Storage, state: CheckpointState, checkpoint: Checkpoint) -> 
     keys = (*(file.key for file in checkpoint.files), *sidecars)
     return CheckpointResult(
         checkpoint.version,
-        policy,
+        "v2" if reader.has_v2_content else "classic",
         actions,
         live.rows,
         size_bytes,

@@ -34,7 +34,7 @@ from delta_log.log.actions import (
 )
 from delta_log.log.data_path import address_of
 from delta_log.log.file_columns import action_batch, canonical_batch, member_of
-from delta_log.log.file_names import SIDECAR_DIRECTORY
+from delta_log.log.file_names import SIDECAR_DIRECTORY, LogFileKind
 from delta_log.log.log_segment import Checkpoint
 from delta_log.storage.storage import Storage
 from parquet_parts import footer
@@ -234,6 +234,14 @@ class CheckpointReader:
             yield action_batch(action, found, columns)
         for key in self._parquet_keys:
             yield from self._parquet_batches(key, action, columns, batch_rows)
+
+    @property
+    def has_v2_content(self) -> bool:
+        """Whether it is a V2 checkpoint by its content, which may stand under the name of a classic one."""
+        if any(file.kind is LogFileKind.UUID_CHECKPOINT for file in self.checkpoint.files):
+            return True
+        groups = [group for file in self.checkpoint.files for group in self._row_groups[file.key]]
+        return any(may_hold(group, ("checkpointMetadata", "sidecar")) for group in groups)
 
     @property
     def has_inline_files(self) -> bool:

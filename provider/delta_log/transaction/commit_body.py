@@ -54,6 +54,7 @@ class Change(Struct, frozen=True):
     :param parameters: parameters of the operation; anything but a string is written as JSON text.
     :param metrics: integers, written as strings, as all writers do; or a function of the numbers of the committed groups.
     :param transaction: application id and version of this piece of work, which is done at most once.
+    :param metadata: the new metadata; or a function of the version that the commit becomes, which is asked anew after each lost race.
     :param whole_table: the change rests on all rows of the table, so no concurrent commit may change any.
     :param rests_on_domains: metadata domains that must stay as they were read.
     :param writes_vectors: the change deletes rows by deletion vectors, so the table must go on to allow them.
@@ -67,7 +68,7 @@ class Change(Struct, frozen=True):
     transaction: tuple[str, int] | None = None
     tags: Mapping[str, str] | None = None
     protocol: Protocol | None = None
-    metadata: Metadata | None = None
+    metadata: Metadata | Callable[[int], Metadata] | None = None
     domains: Sequence[DomainMetadata] = ()
     whole_table: bool = False
     rests_on_domains: frozenset[str] = frozenset()
@@ -151,7 +152,8 @@ class Attempt(Struct, frozen=True):
 def body_of(change: Change, attempt: Attempt) -> bytes:
     """Return the commit's content: ``commitInfo`` first, then the other actions, one on each line."""
     head = attempt.head
-    metadata, protocol = change.metadata or head.metadata, change.protocol or head.protocol
+    changed = change.metadata(attempt.version) if callable(change.metadata) else change.metadata
+    metadata, protocol = changed or head.metadata, change.protocol or head.protocol
     groups = [attempt.remapped.get(number, change.groups[number]) for number in attempt.kept]
     adds: Sequence[Add] = [add for group in groups for add in group.adds]
     domains = list(change.domains)
@@ -166,7 +168,7 @@ def body_of(change: Change, attempt: Attempt) -> bytes:
         recorded = app_version if last is None else max(app_version, last)
         actions.append(Action(txn=SetTransaction(app_id, recorded, attempt.now_ms)))
     actions += [Action(protocol=change.protocol)] if change.protocol is not None else []
-    actions += [Action(metaData=change.metadata)] if change.metadata is not None else []
+    actions += [Action(metaData=changed)] if changed is not None else []
     actions += [Action(domainMetadata=domain) for domain in domains]
     actions += [
         Action(

@@ -100,6 +100,8 @@ IDENTITY_HIGH_WATER_MARK = "delta.identity.highWaterMark"
 TRANSACTION_TAG = "delta-maintenance.transaction"
 #: In ``commitInfo.tags``: which run of this project a commit belongs to, and which task of Airflow has started the run.
 RUN_TAG = "delta-maintenance.run"
+#: In ``commitInfo.tags``: the run that the run of :data:`RUN_TAG` was a step of.
+WHOLE_RUN_TAG = "delta-maintenance.whole-run"
 DAG_TAG, TASK_TAG = "airflow.dag_id", "airflow.task_id"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -29,9 +30,9 @@ from delta_log.log.data_path import encode_path
 from delta_log.log.log_segment import list_log
 from delta_log.snapshot.snapshot import Snapshot
 from delta_log.table_config import features as table_features
-from delta_log.table_config.features import PROTECTED_BEFORE, Operation
+from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
-from delta_log.transaction.conflict import RUN_TAG
+from delta_log.transaction.conflict import RUN_TAG, WHOLE_RUN_TAG
 from delta_log.transaction.file_actions import add_of_row
 from delta_log.transaction.transaction import CommitResult, Transaction
 from delta_maintenance.contract import JobReport, JobSpec
@@ -68,7 +69,7 @@ _CONFLICTS = (ConcurrentAppend, ConcurrentDelete, MetadataChanged, ProtocolChang
 def run(spec: JobSpec, context: JobContext) -> JobReport:
     """Drop a feature from the protocol of a table.
 
-    :raises FeatureKept: the feature cannot be dropped, or not while the table is as it is; nothing was written.
+    :raises FeatureKept: the feature cannot be dropped, or not while the table is as it is; the protocol was not changed.
     :raises CommitContention: other writers keep using the feature; what was done stays, and another run goes on.
     """
     feature = DropFeatureOptions.from_mapping(spec.options).feature
@@ -162,6 +163,7 @@ class _Run(Struct):
             options=options,
             transaction=None,
             # A run takes over what another try of it has done. Each round is a run of its own.
+            tags={**self.spec.tags, WHOLE_RUN_TAG: self.spec.run_id},
             run_id=f"{self.spec.run_id}-{kind}-{self.rounds[kind]}",
         )
         report = run_rewrite(spec, self.context)
@@ -219,7 +221,11 @@ class _Run(Struct):
         """Write the checkpoint that is needed, and drop the feature on the version that is the latest then."""
         storage, latest = self.context.table.storage, read
         if is_protected(read.protocol, self.feature):
-            write_checkpoint(storage, read, self.context.runtime, policy="classic")
+            written = write_checkpoint(storage, read, self.context.runtime, policy="classic")
+            if written.policy != "classic":
+                # V2 content has the name that the classic checkpoint of this version would have. The next version's name is free.
+                self._commit(read, "EMPTY COMMIT")
+                return
             latest = self.context.table.snapshot()
             if self._needs_feature_since(latest, read.version):
                 return
@@ -248,19 +254,16 @@ class _Run(Struct):
         steps = self._plan(latest).steps
         if not steps or steps[0].kind not in (CHECKPOINT, DROP):
             return
-        planned = latest.version + 1
-        result = self._commit(
+        self._commit(
             latest,
             "DROP FEATURE",
             parameters={"featureName": self.feature, "truncateHistory": False},
             protocol=protocol_after(latest.protocol, self.feature),
-            metadata=metadata_after(latest, self.feature, planned),
+            # Commits that change no rows may come between. The versions up to the drop need the feature, too.
+            metadata=partial(metadata_after, latest, self.feature),
             domains=domains_after(latest, self.feature),
             whole_table=True,
         )
-        if result.version > planned and is_protected(latest.protocol, self.feature):
-            # Commits that change no rows came between. The versions up to the drop need the feature, too.
-            self._set_properties(self.context.table.snapshot(), {PROTECTED_BEFORE: str(result.version)})
 
 
 def _changes_since(latest: Snapshot, version: int) -> tuple[pa.Table, pa.Table] | None:

@@ -7,7 +7,7 @@ snapshot and not in the listing, so it is no candidate. In the other order, VACU
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from delta_log.storage.storage import Storage, TreePage
 from delta_maintenance.listing.hidden_names import LOG_DIRECTORY, HiddenNames
 from delta_maintenance.listing.key_columns import directories_of, names_beginning
 from delta_maintenance.listing.neighbours import neighbours_by_directory, neighbours_by_file
+from delta_maintenance.listing.sorted_keys import KeyHashes
 from delta_maintenance.partitions.partition_scope import PartitionScope
 from delta_maintenance.progress import ProgressReporter
 
@@ -229,14 +230,39 @@ def list_files(
     progress: ProgressReporter,
 ) -> Listing:
     """List a table in this process."""
-    collector, reported = ListingCollector(hidden, scope), 0
+    collector = ListingCollector(hidden, scope)
+    for _ in _pages(storage, collector, progress):
+        pass
+    return collector.listing()
+
+
+def list_key_hashes(storage: Storage, hidden: HiddenNames, progress: ProgressReporter) -> KeyHashes:
+    """List a table in this process, and keep nothing but the hashes of its visible keys: eight bytes for each file."""
+    collector = ListingCollector(hidden)
+
+    def parts() -> Iterator[pa.ChunkedArray]:
+        for _ in _pages(storage, collector, progress):
+            if collector.num_held >= _BATCH_ROWS:
+                yield _keys_of(collector.drained())
+        yield _keys_of(collector.drained())
+
+    return KeyHashes.of_parts(parts())
+
+
+def _pages(storage: Storage, collector: ListingCollector, progress: ProgressReporter) -> Iterator[TreePage]:
+    """Yield each page of a listing when it has been collected."""
+    reported = 0
     progress.message("listing")
     for page in storage.list_tree(collector.enter):
         collector.take(page)
         if collector.num_files >= reported + _REPORTED_FILES:
             reported = collector.num_files
             progress.step(f"listing: {reported:,} files so far")
-    return collector.listing()
+        yield page
+
+
+def _keys_of(batches: Sequence[pa.RecordBatch]) -> pa.ChunkedArray:
+    return pa.Table.from_batches(batches, LISTING_SCHEMA).column("key")
 
 
 def listing_from_rows(files: Iterable[pa.RecordBatch], hidden: HiddenNames) -> Listing:

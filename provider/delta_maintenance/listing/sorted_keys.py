@@ -5,7 +5,7 @@ The file is mapped into memory, and the tasks of one machine share it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ class KeyHashes(Struct, frozen=True, eq=False):
 
     Looking up hashes takes a sixth of the time of looking up keys. A key that is reported absent is certainly absent. An absent key
     goes unreported if its hash equals the hash of a key in the set; the probability is the number of keys divided by 10^19. VACUUM
-    then keeps a file that it could delete, and never deletes one that is needed.
+    then keeps a file that it could delete, and never deletes one that is needed; a repair does not report a file that is missing.
 
     :ivar hashes: one hash for each key, sorted.
     """
@@ -38,7 +38,13 @@ class KeyHashes(Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, keys: pa.ChunkedArray) -> KeyHashes:
         """Hash a column of keys; nulls are left out."""
-        return cls(np.sort(_hashed(keys.drop_null())))
+        return cls.of_parts([keys])
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[pa.ChunkedArray]) -> KeyHashes:
+        """Hash columns of keys one by one, so that they need not be in memory together; nulls are left out."""
+        hashes = [_hashed(keys.drop_null()) for keys in parts]
+        return cls(np.sort(np.concatenate(hashes)) if hashes else np.empty(0, np.uint64))
 
     def absent(self, keys: pa.ChunkedArray) -> pa.Array:
         """Mask the keys, none of them null, that are certainly not in this set."""

@@ -23,12 +23,12 @@ from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.errors import PlanChanged, RepairRefused
 from delta_maintenance.job_context import JobContext
 from delta_maintenance.listing.hidden_names import HiddenNames
-from delta_maintenance.listing.listing import list_files, not_listed
+from delta_maintenance.listing.listing import list_key_hashes
+from delta_maintenance.listing.sorted_keys import KeyHashes
 from delta_maintenance.plan_file import PlanFile
-from delta_maintenance.progress import ProgressReporter
 from delta_maintenance.repair.options import RepairOptions
 from delta_maintenance.repair.plan import RepairPlan, plan_repair
-from delta_maintenance.vacuum.plan.protected_files import live_and_vector_keys
+from delta_maintenance.vacuum.plan.protected_files import keys_with_vectors
 
 
 def run(spec: JobSpec, context: JobContext) -> JobReport:
@@ -71,21 +71,27 @@ def run(spec: JobSpec, context: JobContext) -> JobReport:
 
 
 def _plan(storage: Storage, snapshot: Snapshot, options: RepairOptions, context: JobContext) -> RepairPlan:
-    keys = live_and_vector_keys(snapshot, storage.uri)
-    external = are_external(keys)
-    absent = _absent(storage, snapshot, keys.filter(pc.invert(external)), context.progress)
-    # Vectors outside of the root do not occur without data files outside of it.
-    num_external = int(pc.sum(are_external(snapshot.files(["key"]).column("key"))).as_py() or 0)
+    listed = list_key_hashes(storage, HiddenNames.of(snapshot), context.progress)
+    unlisted, num_external = _unlisted(snapshot, listed)
+    infos = storage.head_many(unlisted)
+    absent = {key for key, info in zip(unlisted, infos, strict=True) if info is None}
     return plan_repair(snapshot, absent, num_external, options.lost_vectors, context.runtime.now_ms())
 
 
-def _absent(
-    storage: Storage, snapshot: Snapshot, keys: pa.ChunkedArray, progress: ProgressReporter
-) -> frozenset[str]:
-    listing = list_files(storage, HiddenNames.of(snapshot), None, progress)
-    unlisted = not_listed(keys, listing).to_pylist()
-    infos = storage.head_many(unlisted)
-    return frozenset(key for key, info in zip(unlisted, infos, strict=True) if info is None)
+def _unlisted(snapshot: Snapshot, listed: KeyHashes) -> tuple[list[str], int]:
+    """Return the keys of live files and deletion vectors below the root that are not listed, and the number of data files outside.
+
+    The files are streamed: a table may have millions, and few are missing.
+    """
+    unlisted: set[str] = set()
+    num_external = 0
+    for batch in snapshot.file_batches(["key", "deletion_vector"]):
+        files = pa.Table.from_batches([batch])
+        num_external += int(pc.sum(are_external(files.column("key"))).as_py())
+        keys = keys_with_vectors(files, snapshot.table_uri)
+        keys = keys.filter(pc.invert(are_external(keys)))
+        unlisted.update(keys.filter(listed.absent(keys)).to_pylist())
+    return sorted(unlisted), num_external
 
 
 def _require_allowed(snapshot: Snapshot, plan: RepairPlan, options: RepairOptions) -> None:

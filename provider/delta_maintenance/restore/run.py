@@ -20,7 +20,7 @@ from delta_log.table_config import features as table_features
 from delta_log.table_config.clustering import CLUSTERING_DOMAIN
 from delta_log.table_config.features import Operation
 from delta_log.transaction.commit_body import Change, FileGroup
-from delta_log.transaction.conflict import RUN_TAG
+from delta_log.transaction.conflict import RUN_TAG, WHOLE_RUN_TAG
 from delta_log.transaction.transaction import Transaction
 from delta_maintenance.contract import JobReport, JobSpec
 from delta_maintenance.errors import LiveFilesMissing, RestoreRefused
@@ -141,7 +141,9 @@ def _commits(storage: Storage, versions: Sequence[int]) -> Iterator[tuple[int, l
 def _is_of_run(actions: Sequence[Action], run_id: str) -> bool:
     infos = [action.commitInfo for action in actions if action.commitInfo is not None]
     tags = [info.get("tags") for info in infos]
-    return any(isinstance(found, dict) and found.get(RUN_TAG) == run_id for found in tags)
+    return any(
+        isinstance(found, dict) and run_id in (found.get(RUN_TAG), found.get(WHOLE_RUN_TAG)) for found in tags
+    )
 
 
 def _changes_table(actions: Sequence[Action]) -> bool:

@@ -66,10 +66,10 @@ class RecentCommits:
 
 
 def kept_files(storage: Storage, latest: Snapshot, log: LogListing, kept: KeptVersions) -> pa.ChunkedArray:
-    """Collect the keys of the files, and of their deletion vectors, that the versions to keep need.
+    """Collect the keys of the files, and of their deletion vectors, that the versions to keep need and the latest version may not.
 
     :param log: listing of the log that ends with the latest version, or later.
-    :return: distinct keys; none if only the latest version is kept.
+    :return: distinct keys, some of which may be live files; none if only the latest version is kept.
     :raises VacuumRefused: a version to keep cannot be opened, or a commit after it is missing.
     """
     named = _named_files(storage, log, kept.named - {latest.version})
@@ -93,11 +93,8 @@ def _named_files(storage: Storage, log: LogListing, versions: frozenset[int]) ->
 def _last_files(
     storage: Storage, latest: Snapshot, log: LogListing, kept: KeptVersions
 ) -> Iterator[pa.ChunkedArray]:
-    """Yield what the newest versions need: the files of the oldest of them, and all that the commits since name."""
+    """Yield what the newest versions need: the commits since the oldest of them name each of its files that is not live now."""
     first = max(kept.first_of_last(latest.version), log.earliest)
-    if first >= latest.version:
-        return
-    yield live_and_vector_keys(Snapshot(storage, segment_of(log, storage, first)), storage.uri)
     commits = [commit_key(version) for version in range(first + 1, latest.version + 1)]
     for key, body in zip(commits, commit_bodies(storage, commits), strict=True):
         yield mentions_of(decode_commit(body, key), 0, storage.uri).column("key")

@@ -337,6 +337,8 @@ def _reasons(
     has_vector = pc.is_valid(files.column("deletion_vector")).to_numpy()
     reasons[live < minimum] |= SMALL
     reasons[(num_records >= 0) & (deleted > num_records * options.deleted_rows_ratio)] |= DELETED_ROWS
+    if options.purge and not options.deleted_rows_ratio:
+        reasons[has_vector] |= DELETED_ROWS  # other writers make vectors without rows, too
     reasons[has_vector & (num_records < 0)] |= UNKNOWN_ROWS
     if options.max_file_size_bytes is not None:
         reasons[live > options.max_file_size_bytes] |= LARGE

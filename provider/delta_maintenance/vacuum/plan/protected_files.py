@@ -102,14 +102,17 @@ def protected_files(
 
 def live_and_vector_keys(snapshot: Snapshot, table_uri: str) -> pa.ChunkedArray:
     """Collect the live files of a snapshot and their deletion vectors."""
-    files = snapshot.files(["key", "deletion_vector"])
+    return keys_with_vectors(snapshot.files(["key", "deletion_vector"]), table_uri)
+
+
+def keys_with_vectors(files: pa.Table, table_uri: str) -> pa.ChunkedArray:
+    """Collect some files and their deletion vectors."""
     return _joined(files.column("key"), vector_keys(files.column("deletion_vector"), table_uri))
 
 
 def keys_in_scope(snapshot: Snapshot, predicate: pc.Expression, table_uri: str) -> pa.ChunkedArray:
     """Select the tombstones of some partitions: their files and deletion vectors."""
-    found = snapshot.tombstones(["key", "deletion_vector"], predicate)
-    return _joined(found.column("key"), vector_keys(found.column("deletion_vector"), table_uri))
+    return keys_with_vectors(snapshot.tombstones(["key", "deletion_vector"], predicate), table_uri)
 
 
 def mentions_of(actions: Sequence[Action], commit_time_ms: int, table_uri: str) -> pa.Table:

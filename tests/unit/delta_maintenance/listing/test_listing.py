@@ -6,9 +6,12 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+
 from delta_log.storage.local.local_storage import LocalStorage
 from delta_maintenance.listing.hidden_names import HiddenNames
-from delta_maintenance.listing.listing import ListingCollector
+from delta_maintenance.listing.listing import ListingCollector, list_key_hashes
+from delta_maintenance.progress import SilentProgress
 
 
 def test_files_are_counted_by_directory(tmp_path: Path) -> None:
@@ -27,3 +30,8 @@ def test_files_are_counted_by_directory(tmp_path: Path) -> None:
     assert listing.counts == Counter(os.path.dirname(key) for key in found)
     assert listing.untouched == {"", "b=1", "deep"}
     assert (listing.num_directories, listing.others) == (5, 1)
+    hashes = list_key_hashes(LocalStorage(str(tmp_path)), hidden, SilentProgress())
+    absent = hashes.absent(pa.chunked_array([names], pa.string())).to_pylist()
+    assert [name for name, is_absent in zip(names, absent, strict=True) if not is_absent] == [
+        name for name in names if name in found
+    ]
