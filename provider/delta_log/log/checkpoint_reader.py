@@ -238,10 +238,10 @@ class CheckpointReader:
     @property
     def has_v2_content(self) -> bool:
         """Whether it is a V2 checkpoint by its content, which may stand under the name of a classic one."""
-        if any(file.kind is LogFileKind.UUID_CHECKPOINT for file in self.checkpoint.files):
+        if self.other.sidecars or self.checkpoint.files[0].kind is LogFileKind.UUID_CHECKPOINT:
             return True
         groups = [group for file in self.checkpoint.files for group in self._row_groups[file.key]]
-        return any(may_hold(group, ("checkpointMetadata", "sidecar")) for group in groups)
+        return any(may_hold(group, ("checkpointMetadata",)) for group in groups)
 
     @property
     def has_inline_files(self) -> bool:

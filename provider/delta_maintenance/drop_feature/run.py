@@ -162,8 +162,8 @@ class _Run(Struct):
             operation=operation,
             options=options,
             transaction=None,
-            # A run takes over what another try of it has done. Each round is a run of its own.
             tags={**self.spec.tags, WHOLE_RUN_TAG: self.spec.run_id},
+            # A run takes over what another try of it has done. Each round is a run of its own.
             run_id=f"{self.spec.run_id}-{kind}-{self.rounds[kind]}",
         )
         report = run_rewrite(spec, self.context)
