@@ -103,6 +103,7 @@ def test_a_server_that_is_no_catalog_is_told(fake: FakeCatalog) -> None:
         ({"uri": "https://u:p@catalog.example.org"}, "no address of a server"),
         ({"uri": "https://c.example.org", "tokn": "x"}, "unknown key 'tokn'"),
         ({"uri": "https://c.example.org", "token": ""}, '"token" of the storage option "unity" is no text'),
+        ({"uri": "https://c.example.org", "token": "a\nb"}, "It is not shown"),
         ({"uri": "https://c.example.org", "vended_credentials": "no"}, "neither true nor false"),
         ({"uri": "https://c.example.org", "client_id": "me"}, "needs client_secret and token_uri"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -121,3 +122,10 @@ def test_a_night_whose_end_dies_at_any_request_is_finished_by_the_next_run(momen
         if not has_died:
             assert at > 3
             return
+
+
+def test_a_store_beside_catalogs_is_opened_without_their_options(tmp_path: Path) -> None:
+    options = {"unity": {"uri": "https://catalog.example.org", "token": "t"}}
+    store = FleetStore.open(str(tmp_path), options)
+    store.begin(_night(NOW_MS))
+    assert [night.run_id for night in FleetStore.open(str(tmp_path), {}).nights(NOW_MS)] == ["run"]
