@@ -336,9 +336,10 @@ def _reasons(
     reasons = np.zeros(files.num_rows, np.uint8)
     has_vector = pc.is_valid(files.column("deletion_vector")).to_numpy()
     reasons[live < minimum] |= SMALL
-    reasons[(num_records >= 0) & (deleted > num_records * options.deleted_rows_ratio)] |= DELETED_ROWS
+    too_many = deleted > num_records * options.deleted_rows_ratio
     if options.purge and not options.deleted_rows_ratio:
-        reasons[has_vector] |= DELETED_ROWS  # other writers make vectors without rows, too
+        too_many = has_vector  # of other writers, even one without rows
+    reasons[(num_records >= 0) & too_many] |= DELETED_ROWS
     reasons[has_vector & (num_records < 0)] |= UNKNOWN_ROWS
     if options.max_file_size_bytes is not None:
         reasons[live > options.max_file_size_bytes] |= LARGE

@@ -334,15 +334,16 @@ def test_a_purge_chooses_by_deletions_and_never_by_size(tmp_path: Path) -> None:
         add("small2", 1),
         add("deleted", 2000, deletionVector=deletion_vector(1), stats=stats(1000)),
         add("unknown", 2000, deletionVector=deletion_vector(1)),
+        add("empty", 2000, deletionVector=deletion_vector(0), stats=stats(1000)),
         add("whole", 2000, stats=stats(1000)),
     ]
     snapshot = write_log(tmp_path, adds)
     every = plan_optimize(snapshot, OptimizeOptions(purge=True), 0)
-    assert paths(every) == [["deleted", "unknown"]]
+    assert paths(every) == [["deleted", "empty", "unknown"]]
     by_ratio = plan_optimize(snapshot, OptimizeOptions(purge=True, max_deleted_rows_ratio=0.5), 0)
     assert paths(by_ratio) == [["unknown"]]
     dropped = plan_optimize(snapshot, OptimizeOptions(purge=True), 0, with_dropped_columns=["whole"])
-    assert dropped.chosen_files == {"deleted_rows": 1, "deleted_rows_unknown": 1, "dropped_columns": 1}
+    assert dropped.chosen_files == {"deleted_rows": 2, "deleted_rows_unknown": 1, "dropped_columns": 1}
 
 
 def test_bins_that_are_finished_leave_the_others_as_they_were(tmp_path: Path) -> None:
