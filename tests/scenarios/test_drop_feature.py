@@ -364,37 +364,35 @@ def test_the_protocol_that_is_left_is_the_lowest(protocol: Protocol, feature: st
     assert without_feature(protocol, feature) == left
 
 
-def test_another_writer_that_changes_rows_meanwhile_wins_and_the_run_goes_on(tmp_path: Path) -> None:
-    table = _made(tmp_path / "t", "vacuumProtocolCheck")
+def _dropped_beside(table: Path, other: Callable[[], None]) -> JobReport:
+    """Drop a feature while another writer commits once, just before the drop."""
     opened = Table(str(table))
-    pending = [1]
+    pending = [other]
 
     def before(name: str, key: str) -> None:
         if name == "put_if_absent" and key == commit_key(5) and pending:
-            pending.pop()
-            (path,) = {row["path"] for row in Table(str(table)).snapshot().files().to_pylist()[:1]}
-            _commit(table, {"remove": {"path": path, "dataChange": True, "deletionTimestamp": 1}})
+            pending.pop()()
 
     opened.storage = FaultyStorage(opened.storage, before)
     spec = JobSpec("drop-feature", str(table), "dropping", {"feature": "vacuumProtocolCheck"}, engine="local")
-    report = done(run_on(opened, spec, JobSite(runtime=Runtime(sleep=lambda _: None)), SilentProgress()))
+    return done(run_on(opened, spec, JobSite(runtime=Runtime(sleep=lambda _: None)), SilentProgress()))
+
+
+def test_another_writer_that_changes_rows_meanwhile_wins_and_the_run_goes_on(tmp_path: Path) -> None:
+    table = _made(tmp_path / "t", "vacuumProtocolCheck")
+
+    def removes_a_file() -> None:
+        (path,) = {row["path"] for row in Table(str(table)).snapshot().files().to_pylist()[:1]}
+        _commit(table, {"remove": {"path": path, "dataChange": True, "deletionTimestamp": 1}})
+
+    report = _dropped_beside(table, removes_a_file)
     assert (report.version, report.metrics["numSteps"]) == (6, 2)
     assert Table(str(table)).snapshot().num_files == 3
 
 
 def test_a_commit_that_changes_no_rows_meanwhile_moves_the_protected_versions(tmp_path: Path) -> None:
     table = _made(tmp_path / "t", "vacuumProtocolCheck")
-    opened = Table(str(table))
-    pending = [1]
-
-    def before(name: str, key: str) -> None:
-        if name == "put_if_absent" and key == commit_key(5) and pending:
-            pending.pop()
-            _commit(table, {"txn": {"appId": "another", "version": 1}})
-
-    opened.storage = FaultyStorage(opened.storage, before)
-    spec = JobSpec("drop-feature", str(table), "dropping", {"feature": "vacuumProtocolCheck"}, engine="local")
-    report = done(run_on(opened, spec, JobSite(runtime=Runtime(sleep=lambda _: None)), SilentProgress()))
+    report = _dropped_beside(table, lambda: _commit(table, {"txn": {"appId": "another", "version": 1}}))
     snapshot = Table(str(table)).snapshot()
     # One commit drops the feature and says what is protected, so that no crash comes between.
     assert report.version == snapshot.version == 6

@@ -157,3 +157,7 @@ class FleetHistory(Struct, frozen=True):
     tables: Mapping[str, TableHistory] = {}
     nights: tuple[NightFigures, ...] = ()
     history_version: int = HISTORY_VERSION
+
+    def of(self, table: str, now_ms: int) -> TableHistory:
+        """What is remembered of a table, or of a table that is first seen now."""
+        return self.tables.get(table) or TableHistory(now_ms)

@@ -16,8 +16,8 @@ from delta_maintenance.contract import JobReport
 from delta_maintenance.fleet.decision.caution import is_of_night
 from delta_maintenance.fleet.decision.decide import FleetState
 from delta_maintenance.fleet.decision.document import Decision, Work, WorkUnit
+from delta_maintenance.fleet.decision.held_files import held_files, with_forgotten_files
 from delta_maintenance.fleet.decision.holds import Hold
-from delta_maintenance.fleet.decision.removed_files import held_files, with_forgotten_files
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
 from delta_maintenance.fleet.history import (
     FORGOTTEN_AFTER_MS,
@@ -180,7 +180,7 @@ def next_history(night: Night) -> FleetHistory:
     for outcome in night.outcomes:
         outcomes.setdefault(outcome.table, []).append(outcome)
     for table in night.tables:
-        old = before.get(table.table) or TableHistory(now_ms)
+        old = night.history.of(table.table, now_ms)
         seen = _seen(old, table, night.decision, is_unhealthy=table.table in unhealthy)
         if table.table in missed:
             seen = _after_missing(seen, night.decision.window[0])
@@ -247,7 +247,7 @@ def figures_of(night: Night) -> NightFigures:
         size_bytes=sum(table.facts.files.size_bytes for table in read),
         reclaimable_bytes=sum(
             with_forgotten_files(
-                table.facts, night.history.tables.get(table.table) or TableHistory(night.started_ms)
+                table.facts, night.history.of(table.table, night.started_ms)
             ).removed.reclaimable.size_bytes
             for table in read
         ),

@@ -18,10 +18,10 @@ from delta_maintenance.fleet.decision.budget import spending, spent_before, tota
 from delta_maintenance.fleet.decision.decide import FleetState, decide
 from delta_maintenance.fleet.decision.document import NEEDS_A_PERSON, Decision, Postponed, Work, WorkUnit
 from delta_maintenance.fleet.decision.due import is_own
+from delta_maintenance.fleet.decision.held_files import with_forgotten_files
 from delta_maintenance.fleet.decision.holds import Hold
-from delta_maintenance.fleet.decision.removed_files import with_forgotten_files
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
-from delta_maintenance.fleet.history import Cost, FleetHistory, NightFigures, TableHistory
+from delta_maintenance.fleet.history import Cost, FleetHistory, NightFigures
 from delta_maintenance.fleet.policy.reading import WrittenPolicy
 from delta_maintenance.fleet.policy.settings import settings_of
 from delta_maintenance.units import DAY_MS, HOUR_MS, counted, format_bytes
@@ -311,7 +311,7 @@ def _table(
     done = tuple(map(_done, of.outcomes.get(name, ())))
     left = tuple(of.left.get(name, ()))
     unit, coming = of.units.get(name), of.next_units.get(name)
-    known = night.history.tables.get(name) or TableHistory(night.started_ms)
+    known = night.history.of(name, night.started_ms)
     is_cured = any(not one.message for one in done)
     since_ms = _or(known.unhealthy_since_ms, night.started_ms) if is_unhealthy and not is_cured else None
     found = TableNight(

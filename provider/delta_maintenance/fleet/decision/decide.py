@@ -30,10 +30,10 @@ from delta_maintenance.fleet.decision.caution import Situation, known_broken, wh
 from delta_maintenance.fleet.decision.document import Decision, Postponed, Work, WorkUnit
 from delta_maintenance.fleet.decision.due import DELETIONS, due_on, nearest_finding
 from delta_maintenance.fleet.decision.forecast import STAND_IN_PRICES, price
+from delta_maintenance.fleet.decision.held_files import with_forgotten_files
 from delta_maintenance.fleet.decision.holds import Hold
-from delta_maintenance.fleet.decision.removed_files import with_forgotten_files
 from delta_maintenance.fleet.facts import SurveyedTable, UnreadTable
-from delta_maintenance.fleet.history import FleetHistory, TableHistory
+from delta_maintenance.fleet.history import FleetHistory
 from delta_maintenance.fleet.policy.document import Policy, Prices
 from delta_maintenance.fleet.policy.reading import WrittenPolicy
 from delta_maintenance.fleet.policy.settings import DEFAULT_JITTER, settings_of
@@ -122,7 +122,7 @@ def _verdict(
         settings = settings_of(written, table.table, table.properties)
     except InvalidRequest as error:
         return _Verdict(None, (Postponed(table.table, "refused", str(error)),))
-    history = state.history.tables.get(table.table) or TableHistory(state.now_ms)
+    history = state.history.of(table.table, state.now_ms)
     table = replace(table, facts=with_forgotten_files(table.facts, history))
     prices = written.policy.prices or STAND_IN_PRICES
     due = due_on(table, settings, history, prices)

@@ -9,7 +9,6 @@ from msgspec import Struct
 from delta_maintenance.fleet.decision.decide import FleetState, decide
 from delta_maintenance.fleet.decision.document import Postponed, WorkUnit
 from delta_maintenance.fleet.facts import SurveyedTable
-from delta_maintenance.fleet.history import TableHistory
 from delta_maintenance.fleet.policy.reading import WrittenPolicy
 from delta_maintenance.fleet.policy.settings import SETTINGS, settings_of
 from delta_maintenance.fleet.policy.spelling import spelled
@@ -52,7 +51,7 @@ def explain(written: WrittenPolicy, table: SurveyedTable, state: FleetState) -> 
     """
     settings = settings_of(written, table.table, table.properties)
     decision = decide(written, FleetState([table], state.history, state.now_ms, state.approved))
-    history = state.history.tables.get(table.table) or TableHistory(state.now_ms)
+    history = state.history.of(table.table, state.now_ms)
     values: dict[str, Any] = {row.name: getattr(settings, row.name) for row in SETTINGS}
     return Explanation(
         table=table.table,

@@ -13,7 +13,7 @@ from delta_log.errors import InvalidRequest
 from delta_maintenance.fleet.pattern import AddressPattern, matches
 from delta_maintenance.units import format_time
 
-#: A hold has a short text; whoever may write one must not fill reports with it.
+#: Reports repeat the text of a hold, so it is short.
 _Text = Annotated[str, Meta(min_length=1, max_length=1_000)]
 
 

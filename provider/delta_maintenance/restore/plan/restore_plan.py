@@ -144,7 +144,7 @@ def _require_restorable(latest: Snapshot, target: Snapshot) -> None:
 def _require_row_ids(latest: Snapshot, target: Snapshot, files: pa.Table) -> None:
     """A table that tracked rows, and has dropped their ids since, cannot track them again: ids would be missing, or be given twice.
 
-    :param files: the files of the latest version, of which some may be those of the target.
+    :param files: the files of the latest version, some of which may be live in the target, too.
     """
     if not flag(target.properties, ENABLED):
         return

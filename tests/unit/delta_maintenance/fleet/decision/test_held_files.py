@@ -10,7 +10,7 @@ from tests.support.fleet.table_figures import TableFigures
 from tests.support.repetition import examples
 
 from delta_maintenance.fleet.account.night import next_history
-from delta_maintenance.fleet.decision.removed_files import held_files, with_forgotten_files
+from delta_maintenance.fleet.decision.held_files import held_files, with_forgotten_files
 from delta_maintenance.fleet.history import FleetHistory, TableHistory
 from delta_maintenance.health.facts import CommitFact
 from delta_maintenance.units import DAY_MS
