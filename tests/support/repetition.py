@@ -12,11 +12,11 @@ _FACTOR = float(os.environ.get("REPETITIONS", "1"))
 
 
 def version_ranges(count: int) -> list[tuple[int, int]]:
-    """Return pairs of a first and a last version, of so many versions: all, and the later half. `./dev test slow` has each version by
-    itself besides, and every pair that there is if tests are repeated more often."""
+    """Return pairs of a first and a last version, of so many versions: all, the later half, and the last one. `./dev test slow` has each
+    version by itself besides, and every pair that there is if tests are repeated more often."""
     if _FACTOR > 1:
         return [(first, last) for first in range(count) for last in range(first, count)]
-    single = range(count if _FACTOR == 1 else 0)
+    single = range(0 if _FACTOR == 1 else count - 1, count)
     return sorted({*zip(single, single, strict=True), (0, count - 1), (count // 2, count - 1)})
 
 

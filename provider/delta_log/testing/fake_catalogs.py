@@ -65,6 +65,7 @@ class FakeCatalog(ABC):
     :ivar grants: function from the location of a table to credentials of S3 (``access_key_id``, ``secret_access_key``,
         ``session_token``).
     :ivar life_seconds: life of these credentials, and of the tokens of OAuth clients.
+    :ivar now_seconds: clock of the catalog, which returns seconds since the epoch.
     :ivar faults: what becomes of the next requests, in this order: a status, or a number of seconds that a request waits; ``None``
         closes the connection without an answer.
     :ivar is_down: ``True``: no request is answered.
@@ -82,6 +83,7 @@ class FakeCatalog(ABC):
         self.databases: dict[tuple[str, ...], None] = {}
         self.grants: Callable[[str], Mapping[str, str]] = _random_grant
         self.life_seconds = 3600.0
+        self.now_seconds: Callable[[], float] = time.time
         self.faults: list[float | None] = []
         self.is_down = False
         self.revoked: set[str] = set()
@@ -161,7 +163,7 @@ class FakeCatalog(ABC):
         if (request.body["client_id"], request.body["client_secret"]) != (self.client_id, self.client_secret):
             return self.failed(_UNAUTHORIZED, "there is no such client")
         token = uuid.uuid4().hex
-        self._tokens[token] = time.monotonic() + self.life_seconds
+        self._tokens[token] = self.now_seconds() + self.life_seconds
         return _OK, {"access_token": token, "expires_in": self.life_seconds, "token_type": "bearer"}
 
     def forget_tokens(self) -> None:
@@ -170,11 +172,11 @@ class FakeCatalog(ABC):
 
     def _is_known(self, authorization: str) -> bool:
         token = authorization.removeprefix("Bearer ")
-        return token == self.token or self._tokens.get(token, 0.0) > time.monotonic()
+        return token == self.token or self._tokens.get(token, 0.0) > self.now_seconds()
 
     @property
     def expires_ms(self) -> int:
-        return int((time.time() + self.life_seconds) * 1000)
+        return int((self.now_seconds() + self.life_seconds) * 1000)
 
     def page(self, entries: list[Any], token: str | None) -> tuple[list[Any], str | None]:
         """Return the entries of a page, and the token of the next one."""

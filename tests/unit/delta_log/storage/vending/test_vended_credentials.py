@@ -31,10 +31,11 @@ def fake(request: pytest.FixtureRequest) -> Iterator[FakeCatalog]:
 
 
 class Clock:
-    """A clock that a test sets, in seconds from now on."""
+    """A clock that a test sets, in seconds from now on, for the catalog, too: so it does not matter how long requests take."""
 
     def __init__(self, fake: FakeCatalog) -> None:
-        self.start_ms, self.seconds = fake.expires_ms - int(fake.life_seconds * 1000), 0.0
+        self.start_ms, self.seconds = int(fake.now_seconds() * 1000), 0.0
+        fake.now_seconds = lambda: self.now_ms() / 1000
 
     def now_ms(self) -> int:
         return self.start_ms + int(self.seconds * 1000)
